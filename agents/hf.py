@@ -1,0 +1,119 @@
+"""Any Hugging Face causal model as a policy: ids in, ids out, keyed noise, log-probabilities of the sampled ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from macredit.errors import UserError
+from macredit.learn.torch_policy import TorchPolicy
+from macredit.policy import Request, Said
+
+from .models import base_of, is_tiny, load_adapter, load_model, new_adapter
+from .sample import check_sampling, sample
+from .template import History, Template
+
+_RATES = {(True, False): 3e-3, (True, True): 1e-2, (False, False): 1e-5, (False, True): 1e-4}
+"""Default learning rate by (is it tiny, has it an adapter)."""
+
+
+class HF(TorchPolicy):
+    """Speaks with a causal model, and learns.
+
+    Args:
+        model: a hub id, a folder (of a model or of a PEFT adapter), a ``.gguf`` file, ``tiny`` or ``tiny:SEED``.
+        lora: ``rank``, ``alpha``, ``targets``: train an adapter on a base shared with the other policies in ``bases``;
+            None: a model of its own (an adapter folder: its adapter).
+        sampling: ``temperature`` (default 1) and ``top_k``, ``top_p`` (default: untruncated).
+        max_tokens: the longest reply; None: 64, and 4 for ``tiny``, which has nothing to say.
+        template: a Jinja chat template instead of the model's own.
+        template_settings: variables of the template, such as ``enable_thinking``.
+        history: ``grow``, or ``render`` for templates that rewrite history.
+        dtype: of the weights.
+        device: where they are.
+        batch_tokens: the most ids, padding and replies included, that are computed at once.
+        name: the policy's name.
+        bases: models that policies share, by how they were loaded.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        lora: Mapping[str, Any] | None = None,
+        sampling: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
+        template: str | None = None,
+        template_settings: Mapping[str, Any] | None = None,
+        history: History = "grow",
+        dtype: str = "float32",
+        device: str = "cpu",
+        batch_tokens: int = 16384,
+        name: str = "",
+        bases: dict[Any, Any] | None = None,
+    ) -> None:
+        trained = base_of(model)
+        self.max_tokens = max_tokens if max_tokens is not None else 4 if is_tiny(trained or model) else 64
+        if self.max_tokens < 1:
+            raise UserError(f"max_tokens was given as {max_tokens}; expected 1 or more")
+        checked = {**check_sampling(sampling or {}), "max_tokens": self.max_tokens}
+        adapter = None if trained is None and lora is None else f"policy-{name}"  # PEFT confuses names such as "a"
+        if adapter is not None and "." in name:
+            raise UserError(f"policy name {name!r} has a dot, which an adapter's name may not have; rename the policy")
+        if trained is not None and lora is not None:
+            raise UserError(f"{model} is a trained adapter, and lora = {dict(lora)} was given; leave lora out")
+        source = (trained or model, dtype, device)
+        bases = {} if bases is None or adapter is None else bases  # a model of its own is never shared
+        module, tokenizer = bases.get(source) or load_model(*source)
+        if adapter is not None:
+            module = (
+                load_adapter(module, adapter, model) if trained else new_adapter(module, adapter, model, lora or {})
+            )
+            bases[source] = module, tokenizer
+        self.template = Template(tokenizer, model, template, template_settings, history)
+        self._batch_tokens = batch_tokens
+        ends = module.generation_config.eos_token_id if module.generation_config else None
+        ends = ends if isinstance(ends, list) else [ends]
+        self._stops = frozenset({*ends, tokenizer.eos_token_id, self.template.end} - {None})
+        self._context = getattr(module.config, "max_position_embeddings", None) or 1 << 30
+        rate = _RATES[is_tiny(source[0]), adapter is not None]
+        super().__init__(name, module, tokenizer, adapter, lambda: load_model(*source)[0], checked, rate)
+
+    def say(self, batch: Sequence[Request]) -> list[Said]:
+        """One reply a request; prompts of like length are computed together."""
+        prompts = [self.template.prompt(request) for request in batch]
+        said: dict[int, Said] = {b: self._said(prompt, (), ()) for b, prompt in enumerate(prompts)}
+        self.activate()
+        for group in self._groups(prompts):
+            uniforms = [batch[b].rng().random(self._room(prompts[b])) for b in group]
+            replies = sample(self.module, [prompts[b] for b in group], uniforms, self._stops, self.sampling, self._pad)
+            for b, (ids, logps) in zip(group, replies, strict=True):
+                said[b] = self._said(prompts[b], tuple(ids), tuple(logps))
+        return [said[b] for b in range(len(batch))]
+
+    def dictate(self, request: Request, text: str) -> Said:
+        """What would have been recorded had the policy said ``text``: ids to imitate, without log-probabilities."""
+        return Said(text, prompt_ids=self.template.prompt(request), token_ids=self.template.reply(text))
+
+    def _room(self, prompt: Sequence[int]) -> int:
+        """How many ids a reply may have."""
+        return min(self.max_tokens, self._context - len(prompt))
+
+    def _groups(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        """Indices of prompts that are computed at once, short ones first; prompts that leave no room get no reply."""
+        group: list[int] = []
+        for b in sorted(range(len(prompts)), key=lambda b: len(prompts[b])):
+            if self._room(prompts[b]) < 1:
+                continue
+            if group and (len(group) + 1) * (len(prompts[b]) + self.max_tokens) > self._batch_tokens:
+                yield group
+                group = []
+            group.append(b)
+        if group:
+            yield group
+
+    def _said(self, prompt: tuple[int, ...], ids: tuple[int, ...], logps: tuple[float, ...]) -> Said:
+        return Said(
+            self.tokenizer.decode(ids, skip_special_tokens=True), prompt_ids=prompt, token_ids=ids, logprobs=logps,
+            finish="stop" if ids and ids[-1] in self._stops else "length", sampling=self.sampling,
+            usage={"prompt": len(prompt), "sampled": len(ids)},
+        )  # fmt: skip

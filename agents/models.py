@@ -1,0 +1,114 @@
+"""Loading causal models: hub id, folder, ``.gguf`` file, adapter folder, or ``tiny``; adapters on a shared base."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from macredit.errors import UserError, unknown
+
+from .tiny import tiny_model, tiny_tokenizer
+
+_TINY = re.compile(r"tiny(?::(\d+))?")
+_LORA = {"rank": 16, "alpha": 32, "targets": "all-linear"}
+
+
+def is_tiny(model: str) -> bool:
+    """Whether a model is built on the spot."""
+    return _TINY.fullmatch(model) is not None
+
+
+def load_model(model: str, dtype: str = "float32", device: str = "cpu") -> tuple[Any, Any]:
+    """(module, tokenizer) of a hub id, a folder, a ``.gguf`` file, ``tiny`` or ``tiny:SEED``.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    if dtype not in ("float32", "bfloat16", "float16"):
+        raise unknown("dtype", dtype, ("float32", "bfloat16", "float16"))
+    if tiny := _TINY.fullmatch(model):
+        module: Any = tiny_model(int(tiny[1] or 0))
+        return module.to(device=device, dtype=getattr(torch, dtype)), tiny_tokenizer()
+    where: dict[str, Any] = {"pretrained_model_name_or_path": model}
+    gguf = model.endswith(".gguf")
+    if gguf:
+        path = Path(model)
+        where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    if (gguf or model.startswith((".", "/"))) and not Path(model).exists():
+        raise _no_model(model, "there is no such path")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        module = AutoModelForCausalLM.from_pretrained(**where, dtype=getattr(torch, dtype))
+    except OSError as error:
+        raise _no_model(model, str(error).splitlines()[0]) from None
+    if gguf:  # its weights were unpacked: from here on it is an ordinary model
+        module.hf_quantizer = None
+        del module.config.quantization_config
+    return module.to(device), tokenizer
+
+
+def _no_model(model: str, why: str) -> UserError:
+    return UserError(
+        f"model {model!r} is no folder, no .gguf file and no model of the hub that can be reached from here ({why}); "
+        "give one of these, or 'tiny'"
+    )
+
+
+def base_of(folder: str) -> str | None:
+    """The base model that an adapter folder names; None if it is no adapter folder."""
+    try:
+        about = json.loads((Path(folder) / "adapter_config.json").read_text())
+    except OSError:
+        return None
+    return str(about["base_model_name_or_path"])
+
+
+def new_adapter(module: Any, name: str, base: str, lora: Mapping[str, Any]) -> PeftModel:
+    """``module`` with one more LoRA adapter (Hu et al. 2021, arXiv 2106.09685), which starts as the identity.
+
+    Raises:
+        UserError: a setting that is not known.
+    """
+    for setting in lora:
+        if setting not in _LORA:
+            raise unknown("LoRA setting", setting, _LORA)
+    given = {**_LORA, **lora}
+    config = LoraConfig(
+        r=given["rank"], lora_alpha=given["alpha"], target_modules=given["targets"], task_type="CAUSAL_LM"
+    )
+    seed = hashlib.blake2b(json.dumps([name, base]).encode(), digest_size=7).digest()
+    with torch.random.fork_rng(devices=[]), _calm():
+        torch.manual_seed(int.from_bytes(seed, "big"))
+        if isinstance(module, PeftModel):
+            module.add_adapter(name, config)
+        else:
+            module = get_peft_model(module, config, adapter_name=name)
+    module.peft_config[name].base_model_name_or_path = str(Path(base).resolve()) if Path(base).exists() else base
+    return module
+
+
+def load_adapter(module: Any, name: str, folder: str) -> PeftModel:
+    """``module`` with the adapter of an exported folder."""
+    with _calm():
+        if not isinstance(module, PeftModel):
+            return PeftModel.from_pretrained(module, folder, adapter_name=name, is_trainable=True)
+        module.load_adapter(folder, adapter_name=name, is_trainable=True)
+    return module
+
+
+@contextmanager
+def _calm() -> Iterator[None]:
+    """Without the warnings of PEFT's calls to names that transformers is about to rename: nobody can act on them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield

@@ -1,0 +1,185 @@
+"""A run's configuration: frozen dataclasses, read strictly from TOML or built from flags."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import cattrs
+from cattrs.gen import make_dict_structure_fn
+from cattrs.strategies import use_class_methods
+
+from macredit.credit.method import Method
+from macredit.errors import UserError
+from macredit.learn import LearnerConfig
+from macredit.whatif import Absence, Players
+
+_ROLE_FILES = (".txt", ".md")
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """One ``[[agents]]`` table: what differs from the environment's own team."""
+
+    name: str
+    """An agent of the environment's team."""
+    role: str = ""
+    """Its role text, or a ``.txt`` or ``.md`` file of it, relative to the configuration."""
+    policy: str = ""
+    """The policy that speaks for it; empty: the policy of its own name."""
+    orchestrator: bool = False
+    """Only checked: the environment says who orchestrates."""
+    trainable: bool = True
+    """False freezes it."""
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """The ``[method]`` table; other keys in it are settings of the method."""
+
+    name: str = "dr_mas"
+    """A credit method; ``macredit methods`` lists them."""
+    preset: str = "paper"
+    """``paper``, ``code`` or ``balanced``."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the method that differ from the preset."""
+    absence: Absence = "null_message"
+    """What being silenced means in replays."""
+    players: Players = "specialists"
+    """Who may be silenced."""
+    replicates: int = 1
+    """How often a noisy counterfactual is replayed."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The ``[train]`` table."""
+
+    steps: int = 30
+    """Rollout, credit and update, so many times."""
+    tasks: int = 8
+    """Tasks a step."""
+    group: int = 8
+    """Terminal evaluations a task: members of its group, or leaves of its tree."""
+    pool: int = 0
+    """Tasks to choose from, in turn; 0: new ones at every step."""
+    seed: int = 0
+    """Draws tasks and replies."""
+    fanout: Mapping[str, int] | None = None
+    """For methods that need a tree: turn → alternatives, such as ``{"0" = 2, "1" = 4}``; none: drawn."""
+    evaluate_every: int = 0
+    """Steps between evaluations; 0: before the first and after the last step only."""
+    evaluate_tasks: int = 32
+    """Held-out tasks; 0: no evaluation."""
+    evaluate_k: int = 4
+    """Episodes a held-out task."""
+    success: float = 1.0
+    """A reward of at least this solves a task (for pass@k)."""
+    save_every: int = 10
+    """Steps between checkpoints."""
+    warm_start: str = ""
+    """An episodes file to imitate before the first step."""
+    warm_steps: int = 20
+    """Updates on it."""
+    solo: bool = False
+    """Also evaluate one agent alone on the same tasks (environments that take ``solo``)."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A whole configuration."""
+
+    env: Mapping[str, Any]
+    """``name`` and the environment's arguments."""
+    policies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Name → ``kind`` and its settings."""
+    agents: tuple[AgentConfig, ...] = ()
+    """Changes to the environment's team."""
+    method: MethodConfig = field(default_factory=MethodConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    learner: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of every learner that differ from the method's (see ``LearnerConfig``)."""
+
+    def json(self) -> dict[str, Any]:
+        """The JSON form, as runs keep it."""
+        return asdict(self)
+
+
+def learner_config(method: Method, settings: Mapping[str, Any]) -> LearnerConfig:
+    """How a learner learns under a method: its loss and unit of ratio, then what the user set."""
+    ratio = "token" if method.sequence == "turn" else "sequence-product"
+    learner: LearnerConfig = _structure(
+        {"aggregate": method.loss, "ratio": ratio, **settings}, LearnerConfig, "[learner]"
+    )
+    return learner
+
+
+def read_config(path: str | os.PathLike[str]) -> RunConfig:
+    """A configuration from TOML (or the JSON that a run keeps); role files are read in.
+
+    Raises:
+        UserError: a missing file, bad TOML, an unknown key, or a value of another type.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a configuration (TOML)") from None
+    except ValueError as error:
+        raise UserError(f"{path}: {error}; expected TOML") from None
+    config = config_of(data, str(path))
+    return replace(config, agents=tuple(replace(a, role=_role(a.role, path.parent)) for a in config.agents))
+
+
+def config_of(data: Mapping[str, Any], where: str = "configuration") -> RunConfig:
+    """A configuration from plain data, strictly."""
+    config: RunConfig = _structure(data, RunConfig, where)
+    return config
+
+
+def _role(role: str, folder: Path) -> str:
+    if not role.endswith(_ROLE_FILES) or "\n" in role:
+        return role
+    try:
+        return (folder / role).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"role file {folder / role} cannot be read ({error.strerror})") from None
+
+
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    use_class_methods(converter)
+    plain = make_dict_structure_fn(MethodConfig, converter)
+    known = set(MethodConfig.__dataclass_fields__)
+
+    def method(data: Mapping[str, Any], _: type) -> MethodConfig:
+        own = {key: value for key, value in data.items() if key not in known}
+        rest = {key: value for key, value in data.items() if key in known}
+        return plain({**rest, "settings": {**rest.get("settings", {}), **own}}, MethodConfig)
+
+    converter.register_structure_hook(MethodConfig, method)
+    for kind in (int, float, str, bool):
+        converter.register_structure_hook(kind, _strict)
+    return converter
+
+
+def _strict(value: Any, kind: type) -> Any:
+    """No silent conversion: 3 is a float, "3" is not a number and 1 is no truth value."""
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise TypeError(f"given {value!r}, expected a {kind.__name__}")
+    return value
+
+
+def _structure(data: Mapping[str, Any], kind: type[Any], where: str) -> Any:
+    try:
+        return _converter().structure(data, kind)
+    except (cattrs.BaseValidationError, TypeError, ValueError) as error:
+        raise UserError(f"{where}: {'; '.join(cattrs.transform_error(error))}") from None

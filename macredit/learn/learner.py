@@ -1,0 +1,254 @@
+"""One policy's parameters, optimiser and update, blind to the credit method and to what the policy is made of.
+
+A policy that can learn offers :class:`Trainable`; torch models get it from :mod:`macredit.learn.torch_policy`, tables
+implement it in numpy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from macredit.episode import write_atomically
+from macredit.errors import UserError, missing_extra
+from macredit.learn import loss as losses
+from macredit.learn.batch import Tokens, TrainRow, by_sequence, tokens_of
+from macredit.learn.loss import Aggregate, FloatK, Loss, Ratio
+from macredit.policy import Policy, Request, Said
+from macredit.seeds import generator
+
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerConfig:
+    """How a policy learns."""
+
+    rate: float | None = None
+    """Learning rate; None takes the policy's own default."""
+    epochs: int = 1
+    """Passes over the rows of one rollout."""
+    minibatches: int = 1
+    """Optimiser steps in one pass."""
+    aggregate: Aggregate = "token-mean"
+    """How token losses become one number."""
+    length: float | None = None
+    """L of ``dr-grpo`` and ``seq-mean-token-sum-norm``: the largest reply in tokens."""
+    ratio: Ratio = "token"
+    """Level of the probability ratio."""
+    clip_low: float = 0.2
+    """Clip range below a ratio of 1."""
+    clip_high: float = 0.2
+    """Clip range above a ratio of 1."""
+    dual_clip: float | None = 3.0
+    """Cap of the loss of tokens with a negative advantage, in multiples of it."""
+    kl: float = 0.0
+    """Weight of the k3 penalty towards the policy as it was before training."""
+    schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant"
+    """Learning-rate schedule, as transformers names them."""
+    warmup: int = 0
+    """Optimiser steps of linear warm-up."""
+    steps: int = 1000
+    """Optimiser steps until ``linear`` and ``cosine`` end."""
+    weight_decay: float = 0.0
+    """AdamW's decoupled weight decay."""
+    max_norm: float = 1.0
+    """Gradients with a larger norm are scaled down to it."""
+    batch_tokens: int = 4096
+    """Padded tokens in one forward pass; more rows are accumulated."""
+    seed: int = 0
+    """Order of minibatches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What is minimised: the policy loss of a config, or imitation of recorded replies."""
+
+    config: LearnerConfig
+    imitate: bool = False
+
+    def tokens(self, rows: Sequence[TrainRow]) -> Tokens:
+        """The flat tokens of a whole batch, so that parts of it add up to the batch."""
+        return tokens_of(rows, self.config.aggregate, self.config.length)
+
+    def __call__(self, logp: FloatK, tokens: Tokens) -> Loss:
+        """Value and gradient on some of a batch's tokens; ``logp``: float[K]."""
+        c = self.config
+        if self.imitate:
+            return losses.imitate(logp, tokens.coefficient)
+        loss = losses.ppo(
+            logp, tokens.old, tokens.advantage, tokens.coefficient, tokens.sequence,
+            c.ratio, c.clip_low, c.clip_high, c.dual_clip,
+        )  # fmt: skip
+        if tokens.reference is None:
+            return loss
+        kl = losses.kl_k3(logp, tokens.reference, tokens.coefficient)
+        return Loss(loss.value + c.kl * kl.value, loss.gradient + c.kl * kl.gradient, loss.clipped)
+
+    def metrics(self, logp: FloatK, tokens: Tokens) -> Metrics:
+        """What is worth watching, over a whole batch: loss, share of clipped tokens, k3 of the step's movement."""
+        loss = self(logp, tokens)
+        shown = {"loss": loss.value, "tokens": float(len(logp))}
+        if not self.imitate:
+            uniform = np.full(len(logp), 1.0 / len(logp))
+            moved = losses.kl_k3(tokens.old, logp, uniform).value
+            shown |= {"clip_fraction": float(loss.clipped.mean()), "kl": moved}
+        if tokens.reference is not None:
+            shown["kl_reference"] = losses.kl_k3(logp, tokens.reference, np.full(len(logp), 1.0 / len(logp))).value
+        return shown
+
+
+class State(NamedTuple):
+    """Everything an update changes, and what it belongs to."""
+
+    tensors: Mapping[str, npt.NDArray[Any]]
+    """Weights and optimiser moments by name."""
+    scalars: Mapping[str, Any]
+    """JSON values: version, step counters."""
+    identity: Mapping[str, Any]
+    """JSON values that must agree between a checkpoint and the policy it is loaded into."""
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """A policy that can learn."""
+
+    name: str
+    version: str
+    sampling: Mapping[str, Any]
+
+    def prepare(self, config: LearnerConfig) -> None:
+        """Make the optimiser; nothing else changes."""
+        ...
+
+    def logprobs(self, rows: Sequence[TrainRow], reference: bool = False) -> list[FloatK]:
+        """float[L] a row, 0 where the mask is False; under the weights before training if ``reference``."""
+        ...
+
+    def update(self, rows: Sequence[TrainRow], loss: Objective) -> Metrics:
+        """One optimiser step."""
+        ...
+
+    def state(self) -> State:
+        """A copy of everything an update changes."""
+        ...
+
+    def load(self, state: State) -> None:
+        """The inverse of :meth:`state`."""
+        ...
+
+    def dictate(self, request: Request, text: str) -> Said:
+        """What would have been recorded had it said ``text``: ids to imitate, without log-probabilities."""
+        ...
+
+    def export(self, folder: str | os.PathLike[str]) -> None:
+        """Write a folder from which the trained policy can be made anywhere."""
+        ...
+
+
+class Learner:
+    """Trains one policy.
+
+    Raises:
+        UserError: the policy has no log-probabilities, or samples in a way that has no gradient.
+    """
+
+    def __init__(self, policy: Policy | Trainable, config: LearnerConfig | None = None) -> None:
+        if not isinstance(policy, Trainable):
+            raise UserError(
+                f"policy {policy.name!r} ({type(policy).__name__}) cannot learn: it has no log-probabilities; "
+                "use an hf or table policy, or freeze its agents (trainable = false)"
+            )
+        self.policy: Trainable = policy
+        self.config = config or LearnerConfig()
+        self.rollouts = 0
+        """Updates so far that had rows."""
+        truncated = policy.sampling.get("top_p") or policy.sampling.get("top_k")
+        if truncated or policy.sampling.get("temperature", 1.0) == 0:
+            raise UserError(
+                f"policy {self.policy.name!r} samples with {dict(self.policy.sampling)}, which has no gradient; "
+                "train with a temperature above 0, without top_p and top_k"
+            )
+        self.policy.prepare(self.config)
+
+    def update(self, rows: Sequence[TrainRow]) -> Metrics:
+        """Learn from one rollout; without rows nothing changes, the optimiser included."""
+        if self.config.kl and rows:
+            reference = self.policy.logprobs(rows, reference=True)
+            rows = [replace(row, reference=logp) for row, logp in zip(rows, reference, strict=True)]
+        return self._learn(rows, Objective(self.config))
+
+    def imitate(self, rows: Sequence[TrainRow]) -> Metrics:
+        """Raise the likelihood of recorded replies (a warm start)."""
+        return self._learn(rows, Objective(self.config, imitate=True))
+
+    def _learn(self, rows: Sequence[TrainRow], objective: Objective) -> Metrics:
+        """``epochs`` × ``minibatches`` optimiser steps; metrics are means over them."""
+        if not rows:
+            return {}
+        steps = [self.policy.update(batch, objective) for batch in self._minibatches(rows)]
+        self.rollouts += 1
+        return {name: float(np.mean([step[name] for step in steps])) for name in steps[0]}
+
+    def _minibatches(self, rows: Sequence[TrainRow]) -> Iterator[list[TrainRow]]:
+        """Each epoch's rows in ``minibatches`` parts of whole sequences; in the order given if there is one part."""
+        if self.config.minibatches == 1:
+            yield from [list(rows)] * self.config.epochs
+            return
+        units = by_sequence(rows)
+        for epoch in range(self.config.epochs):
+            rng = generator("minibatches", self.config.seed, self.policy.name, self.rollouts, epoch)
+            for part in np.array_split(rng.permutation(len(units)), self.config.minibatches):
+                if len(part):
+                    yield [row for unit in part for row in units[unit]]
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write weights, optimiser and counters: ``state.safetensors`` and ``state.json``."""
+        try:
+            from safetensors.numpy import save
+        except ImportError:
+            raise missing_extra("safetensors", "train") from None
+        tensors, scalars, identity = self.policy.state()
+        about = {"scalars": scalars, "identity": identity, "digest": _digest(identity), "rollouts": self.rollouts}
+        data = save({name: np.array(array, order="C") for name, array in tensors.items()})
+        write_atomically(Path(folder) / "state.safetensors", data)
+        write_atomically(Path(folder) / "state.json", json.dumps(about, indent=1).encode())
+
+    def load(self, folder: str | os.PathLike[str]) -> None:
+        """Go on from a saved folder.
+
+        Raises:
+            UserError: the folder holds no checkpoint, or one of another model.
+        """
+        try:
+            from safetensors.numpy import load_file
+        except ImportError:
+            raise missing_extra("safetensors", "train") from None
+        try:
+            about = json.loads((Path(folder) / "state.json").read_text())
+            tensors = load_file(Path(folder) / "state.safetensors")
+        except OSError:
+            raise UserError(f"{folder} holds no checkpoint; expected state.json and state.safetensors in it") from None
+        identity = json.loads(json.dumps(self.policy.state().identity))
+        if about["digest"] != _digest(identity):
+            differs = {k for k in {*identity, *about["identity"]} if identity.get(k) != about["identity"].get(k)}
+            raise UserError(
+                f"{folder} is a checkpoint of another model than policy {self.policy.name!r}: they differ in "
+                f"{', '.join(sorted(differs))}; make the policy with the settings the run was started with"
+            )
+        self.policy.load(State(tensors, about["scalars"], about["identity"]))
+        self.rollouts = about["rollouts"]
+
+
+def _digest(identity: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=8).hexdigest()

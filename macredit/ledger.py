@@ -1,0 +1,60 @@
+"""What an answer cost: counted as it happens, compared at equal terminal evaluations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+from macredit.policy import Said
+
+
+@dataclass
+class Ledger:
+    """Counters of one piece of work; ``json()`` is the ``cost`` object of results."""
+
+    resets: int = 0
+    """Episodes begun, from the start or from a snapshot."""
+    replays: int = 0
+    """Counterfactual episodes played to their end (terminal evaluations)."""
+    replays_saved: int = 0
+    """Counterfactual outcomes known without a replay: recorded, or equal on every agent that was asked."""
+    calls: int = 0
+    """Replies a policy really made."""
+    calls_reused: int = 0
+    """Replies taken from the record instead."""
+    prompt_tokens: int = 0
+    """Prompt tokens computed."""
+    prompt_tokens_cached: int = 0
+    """Prompt tokens an engine took from its cache."""
+    sampled_tokens: int = 0
+    judge_calls: int = 0
+    seconds: float = 0.0
+
+    def charge(self, said: Said) -> None:
+        """Count one reply that a policy made."""
+        usage = said.usage or {}
+        cached = usage.get("cached", 0)
+        self.calls += 1
+        self.prompt_tokens += usage.get("prompt", 0) - cached
+        self.prompt_tokens_cached += cached
+        self.sampled_tokens += usage.get("sampled", 0)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add the wall time of a block."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - begun
+
+    def json(self) -> dict[str, float]:
+        """All counters by name."""
+        return asdict(self)
+
+    def load(self, data: dict[str, float]) -> None:
+        """Set all counters from :meth:`json`'s object."""
+        for name, value in data.items():
+            setattr(self, name, value)

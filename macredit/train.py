@@ -1,0 +1,318 @@
+"""The whole circle: rollouts, credit, one update per policy, again; killed runs go on where they stood."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from macredit.collect import Fanout, tree
+from macredit.config import RunConfig, learner_config
+from macredit.credit import Credits, Method, resolve
+from macredit.episode import Episode, read_episodes, write_atomically, write_episodes
+from macredit.errors import UserError
+from macredit.evaluate import evaluate
+from macredit.learn import Learner, imitation_rows, train_rows
+from macredit.ledger import Ledger
+from macredit.policy import Said
+from macredit.progress import Tick, progress
+from macredit.rollout import Plan, Scene, World, play
+from macredit.rows import rows_of
+from macredit.seeds import Key
+from macredit.whatif import WhatIf
+
+KEEP = 2
+"""Checkpoints kept: the newest, and one before it."""
+
+
+class Tracker(Protocol):
+    """Anything that takes numbers by step, such as TensorBoard's writer."""
+
+    def add_scalar(self, tag: str, data: float, step: int) -> None:
+        """Take one number."""
+        ...
+
+
+def train(
+    world: World, config: RunConfig, out: Path, *, solo: World | None = None, resume: bool = False,
+    trackers: Sequence[Tracker] = (),
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Train a team.
+
+    Args:
+        world: environment and policies; those of trainable agents learn.
+        config: method, steps, seeds.
+        out: the run's folder: ``config.json``, ``metrics.jsonl``, ``checkpoints/``, ``episodes.jsonl`` (the last saved)
+            and, at the end, one exported policy folder per learner.
+        solo: one agent alone on the same tasks, evaluated beside the team.
+        resume: go on from the newest checkpoint.
+        trackers: get every number too.
+
+    Returns:
+        One dict of metrics a step.
+
+    Raises:
+        UserError: a policy that cannot learn, a checkpoint of another model, or a budget too small for the method.
+    """
+    run = Run(world, config, out, trackers)
+    if resume:
+        run.load()
+    else:
+        run.begin()
+        run.evaluate(solo)
+    with progress("training", config.train.steps, run.step) as tick:
+        while run.step < config.train.steps:
+            episodes = run.collect()
+            credits = run.credit(episodes)
+            learned = run.learn(credits)
+            run.record(episodes, credits, learned, tick)
+            if run.due(config.train.evaluate_every):
+                run.evaluate()
+            if run.due(config.train.save_every):
+                run.save(episodes)
+    run.export()
+    return run.metrics
+
+
+@dataclass
+class Run:
+    """One training run: what the stages of the circle share."""
+
+    world: World
+    config: RunConfig
+    out: Path
+    trackers: Sequence[Tracker] = ()
+    step: int = 0
+
+    def __post_init__(self) -> None:
+        chosen, t = self.config.method, self.config.train
+        if t.pool % t.tasks:
+            raise UserError(
+                f"pool is {t.pool} and tasks is {t.tasks}; expected a pool of a multiple of the tasks a step"
+            )
+        self.method, self.settings = resolve(chosen.name, chosen.preset, chosen.settings)
+        self.learners = learners(self.world, self.method, self.config.learner)
+        self.ledger = Ledger()
+        self.metrics: list[dict[str, Any]] = []
+        self._begun = perf_counter()
+
+    # -- the stages ---------------------------------------------------------------------------------------------------
+
+    def collect(self) -> list[Episode]:
+        """This step's episodes: a group a task, or a tree where the method needs one."""
+        self._begun = perf_counter()
+        t = self.config.train
+        again, first = divmod(self.step * t.tasks, t.pool) if t.pool else (0, self.step * t.tasks)
+        names = [f"t{first + i}" for i in range(t.tasks)]
+        if "tree" not in self.method.needs:
+            return play(self.world, self._plans(names, t.group, again), ledger=self.ledger)
+        fanout: Fanout = {int(turn): n for turn, n in t.fanout.items()} if t.fanout else "auto"
+        return tree(self.world, self._plans(names, 1, again), fanout, t.group, ledger=self.ledger)
+
+    def _plans(self, names: Sequence[str], group: int, again: int) -> list[Plan]:
+        """Plans of this step; a task that comes again has the same instance and new members of its group."""
+        members = range(again * group, (again + 1) * group)
+        return [Plan(f"{name}-{g}", Key(self.config.train.seed, name, g)) for name in names for g in members]
+
+    def credit(self, episodes: Sequence[Episode]) -> Credits:
+        """Who earned the reward: the method's credits and advantages."""
+        chosen = self.config.method
+        whatif = WhatIf(
+            episodes, self.world if "replay" in self.method.needs else None, absence=chosen.absence,
+            players=chosen.players, replicates=chosen.replicates, ledger=self.ledger,
+        )  # fmt: skip
+        rows = rows_of(episodes, getattr(self.settings, "invalid_penalty", 0.0))
+        return self.method.run(rows, self.settings, whatif)
+
+    def learn(self, credits: Credits) -> dict[str, dict[str, float]]:
+        """One update of each policy on its own rows."""
+        return {name: learner.update(train_rows(credits, name)) for name, learner in self.learners.items()}
+
+    def record(
+        self, episodes: Sequence[Episode], credits: Credits, learned: Mapping[str, Mapping[str, float]], tick: Tick
+    ) -> None:
+        """Write the step's numbers."""
+        self.step += 1
+        seconds = perf_counter() - self._begun
+        row = {"step": self.step, **summary(episodes, credits), "seconds": seconds, "learners": learned}
+        tokens = sum(len(turn.token_ids or ()) for episode in episodes for turn in episode.turns)
+        row["tokens_per_second"] = tokens / seconds
+        row["cost"] = self.ledger.json()
+        self._log(row)
+        shown = " ".join(f"{agent} {value:+.2f}" for agent, value in row["credit"].items() if value is not None)
+        tick(note=f"reward {row['reward']:.3f} · {shown} · dead groups {row['dead_groups']:.0%}")
+
+    def evaluate(self, solo: World | None = None) -> None:
+        """Score the team (and one agent alone) on held-out tasks."""
+        t = self.config.train
+        if not t.evaluate_tasks:
+            return
+        for what, world in (("evaluation", self.world), ("solo", solo)):
+            if world is not None:
+                score = evaluate(world, t.evaluate_tasks, t.evaluate_k, t.seed, t.success)
+                self._log({"step": self.step, what: score.json()})
+
+    def due(self, every: int) -> bool:
+        """Whether something that happens every so many steps, and after the last, happens now."""
+        return self.step == self.config.train.steps or bool(every and self.step % every == 0)
+
+    # -- the folder ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A new run's folder; a warm start, if one was asked for."""
+        if (self.out / "config.json").exists():
+            raise UserError(f"{self.out} holds a run already; go on with --resume {self.out}, or give another -o")
+        write_atomically(
+            self.out / "config.json", json.dumps(self.config.json(), indent=1, ensure_ascii=False).encode()
+        )
+        if self.config.train.warm_start:
+            self._warm_start(read_episodes(self.config.train.warm_start))
+
+    def _warm_start(self, episodes: Sequence[Episode]) -> None:
+        told = [retell(self.world, episode, self.learners) for episode in episodes if episode.scored]
+        for name, learner in self.learners.items():
+            rows = imitation_rows(told, name)
+            for _ in range(self.config.train.warm_steps if rows else 0):
+                learner.imitate(rows)
+
+    def _log(self, row: dict[str, Any]) -> None:
+        self.metrics.append(row)
+        with (self.out / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        for tracker in self.trackers:
+            for tag, value in flat(row):
+                tracker.add_scalar(tag, value, self.step)
+
+    def save(self, episodes: Sequence[Episode]) -> None:
+        """A checkpoint, whole or not at all; the oldest go."""
+        folder = self.out / "checkpoints"
+        part, whole = folder / ".part", folder / f"step-{self.step:06d}"
+        shutil.rmtree(part, ignore_errors=True)
+        for name, learner in self.learners.items():
+            learner.save(part / name)
+        about = {"step": self.step, "ledger": self.ledger.json(), "method": self.method.name}
+        write_atomically(part / "run.json", json.dumps(about).encode())
+        write_episodes(self.out / "episodes.jsonl", episodes)
+        os.sync()
+        part.rename(whole)
+        for old in sorted(folder.glob("step-*"))[:-KEEP]:
+            shutil.rmtree(old)
+
+    def load(self) -> None:
+        """Go on from the newest checkpoint; numbers of steps after it are written again."""
+        found = sorted((self.out / "checkpoints").glob("step-*"))
+        if not found:
+            raise UserError(f"{self.out} holds no checkpoint to resume from; expected {self.out}/checkpoints/step-…")
+        about = json.loads((found[-1] / "run.json").read_text())
+        self.step = about["step"]
+        self.ledger.load(about["ledger"])
+        for name, learner in self.learners.items():
+            learner.load(found[-1] / name)
+        lines = (self.out / "metrics.jsonl").read_text().splitlines()
+        self.metrics = [row for row in map(_row, lines) if row and row["step"] <= self.step]
+        write_atomically(self.out / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self.metrics).encode())
+
+    def export(self) -> None:
+        """Every trained policy as a plain folder of its own."""
+        for name, learner in self.learners.items():
+            learner.policy.export(self.out / name)
+
+
+def learners(world: World, method: Method, settings: Mapping[str, Any]) -> dict[str, Learner]:
+    """One learner for each policy that speaks for a trainable agent.
+
+    Raises:
+        UserError: nobody is trainable, a policy cannot learn, or frozen and trainable agents share a policy.
+    """
+    team = world.env.team
+    names = dict.fromkeys(agent.policy for agent in team.agents if agent.trainable)
+    if not names:
+        raise UserError("every agent is frozen; expected at least one trainable agent")
+    both = names.keys() & {agent.policy for agent in team.agents if not agent.trainable}
+    if both:
+        raise UserError(
+            f"frozen and trainable agents share policy {sorted(both)[0]!r}; give them policies of their own"
+        )
+    config = learner_config(method, settings)
+    speakers = {agent.policy: world.speaker(agent.name, {}) for agent in team.agents if agent.trainable}
+    return {name: Learner(policy, config) for name, policy in speakers.items()}
+
+
+def summary(episodes: Sequence[Episode], credits: Credits) -> dict[str, Any]:
+    """The numbers of one step worth watching."""
+    rewards = np.array([e.reward for e in episodes if e.scored], dtype=np.float64)
+    turns = [turn for episode in episodes for turn in episode.turns]
+    own: dict[str, list[float]] = {}
+    for total in credits.agents:
+        own.setdefault(total.agent, []).extend([] if total.credit is None else [total.credit])
+    groups = credits.notes.get("groups", 0)
+    dead = credits.notes.get("groups without a signal", 0) + credits.notes.get("singleton groups", 0)
+    return {
+        "reward": float(rewards.mean()),
+        "reward_std": float(rewards.std()),
+        "credit": {agent: float(np.mean(values)) if values else None for agent, values in own.items()},
+        "dead_groups": dead / groups if groups else 0.0,
+        "invalid": float(np.mean([turn.valid is False for turn in turns])) if turns else 0.0,
+        "turns": float(np.mean([len(episode.turns) for episode in episodes])),
+        "truncated": sum(episode.end == "truncated" for episode in episodes),
+        "failed": sum(episode.failed for episode in episodes),
+        "warnings": list(credits.warnings),
+    }
+
+
+def retell(world: World, episode: Episode, learners: Mapping[str, Learner]) -> Episode:
+    """A recorded episode with the ids that the learners' policies would have sampled had they said it.
+
+    Raises:
+        UserError: the episode is of another environment, or a policy cannot say a recorded text.
+    """
+    key = Key(episode.seed or 0, episode.task, episode.group or 0, episode.sample or ())
+    scene = Scene(world, Plan(episode.id, key))
+    for t, turn in enumerate(episode.turns):
+        if scene.env.end is not None or scene.env.agent_selection != turn.agent:
+            raise UserError(
+                f"episode {episode.id!r} does not replay here: turn {t} is {turn.agent!r}'s, and here it is "
+                f"{scene.env.end or scene.env.agent_selection}'s; imitate episodes of the same environment"
+            )
+        request, policy = scene.next_request(), world.speaker(turn.agent, {})
+        said = learners[policy.name].policy.dictate(request, turn.text) if policy.name in learners else Said(turn.text)
+        scene.hear(request, said, policy, turn.null)
+    return scene.episode()
+
+
+def flat(row: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    """The numbers of nested metrics, as (``a/b``, value)."""
+    out: list[tuple[str, float]] = []
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            out += flat(value, f"{prefix}{name}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            out.append((prefix + name, float(value)))
+    return out
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    """One line of metrics; None where a kill cut it off."""
+    try:
+        row: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return row
+
+
+def tensorboard(folder: Path) -> Tracker:
+    """TensorBoard's writer (extra ``tensorboard``)."""
+    try:
+        from tensorboard.summary import Writer
+    except ImportError:
+        from macredit.errors import missing_extra
+
+        raise missing_extra("tensorboard", "tensorboard") from None
+    return cast(Tracker, Writer(str(folder)))

@@ -1,0 +1,91 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from macredit.credit.method import Credits
+from macredit.episode import Episode, Turn
+from macredit.errors import UserError
+from macredit.learn import TrainRow, imitation_rows, train_rows
+from macredit.learn.batch import micro_batches, tokens_of
+from macredit.rows import FloatN, IntN, rows_of
+from macredit.team import Agent, Team
+
+TEAM = Team((Agent("a", policy="p"), Agent("b", policy="p"), Agent("c", trainable=False)), "a", (("a", "b"),))
+
+
+def turn(agent: str, turn_id: str, prompt: tuple[int, ...], tokens: tuple[int, ...], after: str | None = None) -> Turn:
+    return Turn(
+        agent, "text", turn_id, prompt_ids=prompt, prompt_after=after, token_ids=tokens, logprobs=(-0.5,) * len(tokens)
+    )
+
+
+def credits_of(episodes: list[Episode], weight: FloatN | None = None, sequence: IntN | None = None) -> Credits:
+    rows = rows_of(episodes)
+    n, zero = len(rows), np.zeros(len(rows))
+    weight = np.ones(n) if weight is None else weight
+    return Credits(rows, zero, np.arange(1.0, n + 1.0), weight, (None,) * n, zero, sequence=sequence)
+
+
+def shared() -> list[Episode]:
+    """Two episodes that share turn ``x``; the first goes on with a continued prompt."""
+    x = turn("a", "x", (1, 2), (3,))
+    return [
+        Episode("e0", "t", (x, turn("b", "y", (4,), (5, 6)), turn("a", "z", (7,), (8,), after="x")), 1.0, team=TEAM),
+        Episode("e1", "t", (x, turn("c", "w", (9,), (9,))), 0.0, team=TEAM),
+    ]
+
+
+def test_rows_of_one_policy() -> None:
+    rows = train_rows(credits_of(shared()), "p")
+    assert [row.ids.tolist() for row in rows] == [[1, 2, 3], [4, 5, 6], [1, 2, 3, 7, 8]]  # x once, no frozen c
+    assert [row.mask.astype(int).tolist() for row in rows] == [[0, 0, 1], [0, 1, 1], [0, 0, 0, 0, 1]]
+    assert rows[2].logprob.tolist() == [0, 0, 0, 0, -0.5]
+    assert [row.advantage for row in rows] == [1, 2, 3]
+    assert [row.sequence for row in rows] == [0, 1, 2]
+    assert train_rows(credits_of(shared()), "c") == []
+
+
+def test_weight_zero_vanishes_and_sequences_are_kept() -> None:
+    weight, sequence = np.array([1.0, 0, 0.5, 1, 1]), np.array([4, 4, 4, 5, 5])
+    rows = train_rows(credits_of(shared(), weight=weight, sequence=sequence), "p")
+    assert [(row.weight, row.sequence) for row in rows] == [(1.0, 4), (0.5, 4)]
+
+
+def test_a_policy_without_logprobs_is_named() -> None:
+    bare = Episode("e", "t", (Turn("a", "hi", "x"),), 1.0, team=TEAM)
+    with pytest.raises(UserError, match=r"agent 'a' \(turn 'x'\).*hf or table policy, or freeze it"):
+        train_rows(credits_of([bare]), "p")
+
+
+def test_imitation_needs_no_logprobs() -> None:
+    told = replace(turn("a", "x", (1,), (2,)), logprobs=None)
+    silent = Turn("b", "", "y", null=True)
+    rows = imitation_rows([Episode("e", "t", (told, silent), 1.0, team=TEAM)], "p")
+    assert [(row.ids.tolist(), row.advantage) for row in rows] == [([1, 2], 1.0)]
+
+
+def plain(length: int, sequence: int) -> TrainRow:
+    mask = np.arange(length) >= 1
+    return TrainRow(np.arange(length), mask, np.zeros(length), 1.0, 1.0, sequence)
+
+
+@given(st.lists(st.tuples(st.integers(2, 9), st.integers(0, 5)), min_size=1, max_size=20), st.integers(4, 40))
+def test_micro_batches_keep_sequences_whole(shape: list[tuple[int, int]], budget: int) -> None:
+    rows = [plain(length, sequence) for length, sequence in shape]
+    batches = micro_batches(rows, budget)
+    assert sorted(map(id, rows)) == sorted(id(row) for batch in batches for row in batch)
+    homes = [{row.sequence for row in batch} for batch in batches]
+    assert sum(map(len, homes)) == len({row.sequence for row in rows})
+    for batch, home in zip(batches, homes, strict=True):
+        assert len(home) == 1 or len(batch) * max(len(row.ids) for row in batch) <= budget
+
+
+def test_flat_tokens() -> None:
+    rows = [plain(3, 7), replace(plain(2, 8), weight=2.0, advantage=-1.0)]
+    tokens = tokens_of(rows, "token-mean")
+    assert tokens.advantage.tolist() == [1, 1, -1]
+    assert tokens.coefficient == pytest.approx([0.25, 0.25, 0.5])  # weights 1, 1, 2 over 4
+    assert tokens.part(1, 3).sequence.tolist() == [7, 8]

@@ -1,0 +1,212 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from macredit.agents import HF, make_policy
+from macredit.errors import UserError
+from macredit.learn import Learner, LearnerConfig, Objective, TrainRow
+from macredit.learn.loss import Aggregate, Ratio
+from macredit.policy import Chat, Request
+from macredit.seeds import Key
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
+SPECS: dict[str, dict[str, Any]] = {
+    "full": {"kind": "hf", "model": "tiny", "max_tokens": 4},
+    "lora": {"kind": "hf", "model": "tiny", "max_tokens": 4, "lora": {"rank": 4}},
+    "table": {"kind": "table", "replies": ["x", "y", "z"]},
+}
+made = pytest.mark.parametrize("kind", list(SPECS))
+
+
+def learner_of(kind: str, config: LearnerConfig | None = None, **settings: object) -> Learner:
+    return Learner(make_policy({**SPECS[kind], **settings}, name="p"), config)
+
+
+def rows_of(learner: Learner, n: int = 6, seed: int = 0) -> list[TrainRow]:
+    """Sampled rows of several lengths; two rows a sequence, advantages of both signs."""
+    requests = [Request("a", (Chat("user", "ask" * (g % 3)),), Key(seed, "t", g)) for g in range(n)]
+    rows = []
+    for g, said in enumerate(learner.policy.say(requests)):  # type: ignore[attr-defined]
+        ids = np.array(said.prompt_ids + said.token_ids)
+        mask = np.arange(len(ids)) >= len(said.prompt_ids)
+        logprob = np.zeros(len(ids))
+        logprob[mask] = said.logprobs
+        rows.append(TrainRow(ids, mask, logprob, (-1.0) ** g * (1 + g), 1.0 + g % 2, g // 2))
+    return rows
+
+
+def tensors(learner: Learner) -> dict[str, np.ndarray]:
+    return dict(learner.policy.state().tensors)
+
+
+def same(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> bool:
+    return one.keys() == two.keys() and all(np.array_equal(one[key], two[key]) for key in one)
+
+
+def gradients(learner: Learner, rows: Sequence[TrainRow], budget: int) -> list[np.ndarray]:
+    policy = learner.policy
+    assert isinstance(policy, HF)
+    policy.prepare(replace(learner.config, batch_tokens=budget, max_norm=1e9, rate=0.0))
+    policy.update(rows, Objective(learner.config))
+    return [p.grad.numpy().copy() for p in policy._parameters.values() if p.grad is not None]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "ratio"),
+    [
+        ("token-mean", "token"),
+        ("seq-mean-token-mean", "sequence-mean"),
+        ("seq-mean-token-sum", "sequence-product"),
+        ("dr-grpo", "token"),
+    ],
+)
+def test_accumulation_and_padding_change_nothing(aggregate: Aggregate, ratio: Ratio) -> None:
+    learner = learner_of("full", LearnerConfig(aggregate=aggregate, ratio=ratio, length=4))
+    rows = rows_of(learner)
+    whole, parts = gradients(learner, rows, 10**6), gradients(learner, rows, 1)
+    assert max(np.abs(g).max() for g in whole) > 1e-3
+    padded = gradients(learner, [*rows, replace(rows[0], weight=0.0, sequence=99)], 10**6)
+    for one, two, three in zip(whole, parts, padded, strict=True):
+        assert np.allclose(one, two, atol=1e-6 * np.abs(one).max())
+        assert np.allclose(one, three, atol=1e-6 * np.abs(one).max())
+
+
+def test_the_torch_gradient_is_that_of_the_written_out_loss() -> None:
+    learner = learner_of("full", LearnerConfig(clip_high=0.3))
+    rows = [replace(row, logprob=row.logprob - 0.05 * row.mask) for row in rows_of(learner)]
+    ours = gradients(learner, rows, 10**6)
+    policy = learner.policy
+    assert isinstance(policy, HF)
+    policy.module.zero_grad()
+    total, weight = 0.0, 0.0
+    for row in rows:  # one by one, unpadded
+        ids = torch.tensor(row.ids)[None]
+        logp = torch.log_softmax(policy.module(input_ids=ids).logits[0, :-1], -1)
+        chosen = logp[torch.arange(len(row.ids) - 1), ids[0, 1:]][torch.tensor(row.mask[1:])]
+        ratio = torch.exp(chosen - torch.tensor(row.logprob[row.mask]))
+        a = row.advantage
+        token = torch.maximum(-a * ratio, -a * ratio.clamp(0.8, 1.3))
+        total = total + row.weight * (token.clamp(max=-3 * a) if a < 0 else token).sum()
+        weight += row.weight * row.mask.sum()
+    (total / weight).backward()  # type: ignore[attr-defined]
+    written = [p.grad.numpy() for p in policy._parameters.values() if p.grad is not None]
+    for one, two in zip(ours, written, strict=True):
+        assert np.allclose(one, two, atol=2e-6)
+
+
+@made
+def test_resumed_equals_unbroken(kind: str, tmp_path: Path) -> None:
+    config = LearnerConfig(
+        epochs=2, minibatches=2, kl=0.1, schedule="constant" if kind == "table" else "cosine", steps=9
+    )
+    unbroken = learner_of(kind, config)
+    unbroken.update(rows_of(unbroken))
+    unbroken.save(tmp_path / "p")
+    second = rows_of(unbroken, seed=1)
+    metrics = unbroken.update(second)
+
+    resumed = learner_of(kind, config)
+    resumed.load(tmp_path / "p")
+    for one, two in zip(rows_of(resumed, seed=1), second, strict=True):
+        assert np.array_equal(one.ids, two.ids)
+        assert np.array_equal(one.logprob, two.logprob)
+    assert resumed.update(second) == metrics
+    assert same(tensors(resumed), tensors(unbroken))
+    assert resumed.policy.version == unbroken.policy.version
+    assert resumed.policy.state().scalars == unbroken.policy.state().scalars
+
+
+@made
+def test_no_rows_no_change(kind: str) -> None:
+    learner = learner_of(kind)
+    learner.update(rows_of(learner))
+    before, version = tensors(learner), learner.policy.version
+    assert learner.update([]) == {}
+    assert learner.imitate([]) == {}
+    assert same(tensors(learner), before)
+    assert learner.policy.version == version
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "differs"),
+    [
+        ("lora", {"lora": {"rank": 8}}, "origin, shapes"),
+        ("full", {"model": "tiny:1"}, "origin"),
+        ("table", {"replies": ["x"]}, "origin, replies"),
+    ],
+)
+def test_a_checkpoint_of_another_model(kind: str, other: dict[str, Any], differs: str, tmp_path: Path) -> None:
+    learner_of(kind).save(tmp_path)
+    with pytest.raises(UserError, match=f"another model than policy 'p': they differ in {differs}"):
+        learner_of(kind, **other).load(tmp_path)
+
+
+def test_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no checkpoint"):
+        learner_of("table").load(tmp_path)
+
+
+@made
+def test_metrics(kind: str) -> None:
+    learner = learner_of(kind, LearnerConfig(kl=0.5))
+    first, second = learner.update(rows_of(learner)), learner.update(rows_of(learner, seed=1))
+    expected = {"loss", "tokens", "clip_fraction", "kl", "kl_reference", "gradient", "entropy", "rate"}
+    assert first.keys() == second.keys() == expected
+    assert first["kl"] == pytest.approx(0, abs=1e-6)  # the first step is on policy
+    assert first["kl_reference"] == pytest.approx(0, abs=1e-6)
+    assert second["kl_reference"] > 1e-5
+
+
+@made
+def test_the_kl_term_pulls_back(kind: str) -> None:
+    learner = learner_of(kind, LearnerConfig(kl=1.0, rate=1.0 if kind == "table" else 2e-3))
+    rows = rows_of(learner)
+
+    def distance() -> float:
+        now, then = learner.policy.logprobs(rows), learner.policy.logprobs(rows, reference=True)
+        return float(np.mean([np.abs(a - b).max() for a, b in zip(now, then, strict=True)]))
+
+    for _ in range(5):
+        learner.imitate(rows)
+    away = distance()
+    for _ in range(20):
+        learner.update([replace(row, advantage=0.0) for row in rows])
+    assert distance() < away / 2
+
+
+def test_a_sequence_ratio_counts_a_sequence_once() -> None:
+    rows = rows_of(learner_of("full"))
+    objective = Objective(LearnerConfig(ratio="sequence-product", aggregate="seq-mean-token-mean"))
+    rows = [replace(row, advantage=1.5, weight=2.0) for row in rows]
+    tokens = objective.tokens(rows)
+    # on policy every ratio is 1, so the loss is −Σ w A / Σ w = −1.5 over sequences, however long each is
+    assert objective(tokens.old, tokens).value == pytest.approx(-1.5)
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_tiny_learns_a_bandit(kind: str) -> None:
+    learner = learner_of(kind, max_tokens=2)
+    shares = []
+    for step in range(25):
+        rows = rows_of(learner, 24, seed=step)
+        reward = np.array([row.ids[row.mask][0] % 2 for row in rows], dtype=float)
+        learner.update([
+            replace(row, advantage=(r - reward.mean()) / (reward.std() + 1e-6), weight=1.0, sequence=g)
+            for g, (row, r) in enumerate(zip(rows, reward, strict=True))
+        ])  # fmt: skip
+        shares.append(reward.mean())
+    assert np.mean(shares[:3]) < 0.75
+    assert np.mean(shares[-5:]) > 0.9
+
+
+def test_who_cannot_learn() -> None:
+    with pytest.raises(UserError, match=r"'p' \(Scripted\) cannot learn.*freeze its agents"):
+        Learner(make_policy({"kind": "scripted", "style": "silent"}, name="p"))
+    for sampling in ({"temperature": 0}, {"top_p": 0.9}):
+        with pytest.raises(UserError, match="which has no gradient"):
+            learner_of("full", sampling=sampling)
