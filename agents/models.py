@@ -49,7 +49,7 @@ def load_model(model: str, dtype: str = "float32", device: str = "cpu") -> tuple
     try:
         tokenizer = AutoTokenizer.from_pretrained(**where)
         module = AutoModelForCausalLM.from_pretrained(**where, dtype=getattr(torch, dtype))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _no_model(model, str(error).splitlines()[0]) from None
     if gguf:  # its weights were unpacked: from here on it is an ordinary model
         module.hf_quantizer = None
@@ -77,12 +77,14 @@ def new_adapter(module: Any, name: str, base: str, lora: Mapping[str, Any]) -> P
     """``module`` with one more LoRA adapter (Hu et al. 2021, arXiv 2106.09685), which starts as the identity.
 
     Raises:
-        UserError: a setting that is not known.
+        UserError: a setting that is not known, or a rank below 1.
     """
     for setting in lora:
         if setting not in _LORA:
             raise unknown("LoRA setting", setting, _LORA)
     given = {**_LORA, **lora}
+    if not isinstance(given["rank"], int) or given["rank"] < 1:
+        raise UserError(f"LoRA rank is {given['rank']!r}; expected a whole number of at least 1")
     config = LoraConfig(
         r=given["rank"], lora_alpha=given["alpha"], target_modules=given["targets"], task_type="CAUSAL_LM"
     )

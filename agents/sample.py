@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from macredit.errors import UserError
-from macredit.learn.torch_policy import left_padded
+from macredit.learn.torch_policy import cache_argument
 
 Sampled = tuple[list[int], list[float]]
 """Ids and their log-probabilities."""
@@ -41,9 +40,9 @@ def sample(
     device = next(module.parameters()).device
     unique = list(dict.fromkeys(prompts))
     live = [unique.index(prompt) for prompt in prompts]
-    inputs = left_padded(unique, pad, device)
-    cache = DynamicCache(config=module.config)
-    with_cache = {_cache_argument(module): cache, "use_cache": True}
+    inputs = _left_padded(unique, pad, device)
+    cache = DynamicCache()
+    with_cache = {cache_argument(module): cache, "use_cache": True}
     logits = module(**inputs, **with_cache, logits_to_keep=1).logits[live, -1]
     cache.batch_select_indices(torch.tensor(live, device=device))
     mask = inputs["attention_mask"][live]
@@ -72,10 +71,12 @@ def sample(
         logits = step.logits[:, -1]
 
 
-def _cache_argument(module: Any) -> str:
-    """What this model's forward calls its cache: the older name of transformers, or the newer."""
-    inner = module.get_base_model() if hasattr(module, "get_base_model") else module
-    return "cache" if "cache" in inspect.signature(inner.forward).parameters else "past_key_values"
+def _left_padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> dict[str, Tensor]:
+    """Ids, attention mask and positions (int[B, L] each) of rows that end together."""
+    longest = max(len(row) for row in rows)
+    ids = torch.tensor([[pad] * (longest - len(row)) + list(row) for row in rows], device=device)
+    mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows], device=device)
+    return {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
 
 
 def _open(ids: Sequence[int], uniforms: npt.NDArray[np.float64], stops: Collection[int]) -> bool:

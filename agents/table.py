@@ -154,7 +154,7 @@ class Table(BatchPolicy):
     def export(self, folder: str | os.PathLike[str]) -> None:
         """Write ``table.json``: replies and logits."""
         replies: Any = self.replies if list(self.replies) != [""] else self.replies[""]
-        logits = {_name(context): logits.tolist() for context, logits in self.logits.items()}
+        logits = {_name(context): logits.tolist() for context, logits in sorted(self.logits.items())}
         write_atomically(Path(folder) / "table.json", json.dumps({"replies": replies, "logits": logits}).encode())
 
 

@@ -51,6 +51,8 @@ def env_class(name: str) -> type[TeamEnv]:
         module, _, cls = ENVS[name].partition(":")
         found: type[TeamEnv] = getattr(importlib.import_module(f".{module}", __package__), cls)
         return found
+    from macredit.env import TeamEnv
+
     module, _, cls = name.partition(":")
     if not cls:
         raise unknown("environment", name, ENVS)
@@ -58,10 +60,12 @@ def env_class(name: str) -> type[TeamEnv]:
         found = getattr(importlib.import_module(module), cls)
     except (ImportError, AttributeError) as error:
         raise UserError(f"environment {name!r} cannot be loaded ({error}); expected module:Class") from None
+    if not (isinstance(found, type) and issubclass(found, TeamEnv)):
+        raise UserError(f"environment {name!r} is {found!r}; expected module:Class of a TeamEnv")
     return found
 
 
-def make_env(name: str, **args: Any) -> TeamEnv:
+def make_env(name: str, /, **args: Any) -> TeamEnv:
     """An environment by id, with its arguments.
 
     Raises:
@@ -70,7 +74,9 @@ def make_env(name: str, **args: Any) -> TeamEnv:
     cls = env_class(name)
     try:
         return cls(**args)
-    except TypeError as error:
+    except UserError:
+        raise
+    except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
         raise UserError(f"environment {name!r} does not take these arguments {args}: {error}") from None
 
 

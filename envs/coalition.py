@@ -5,6 +5,7 @@ The true credit of every specialist is known exactly, so this is the yardstick f
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -68,8 +69,8 @@ class Coalition(TeamEnv):
         table: Mapping[str, float] | Sequence[float] | None = None,
         noise: float = 0.0,
     ) -> None:
-        if noise < 0:
-            raise UserError(f"noise is {noise}; expected a standard deviation of at least 0")
+        if not 0 <= noise < math.inf:
+            raise UserError(f"noise is {noise}; expected a finite standard deviation of at least 0")
         self.noise = noise
         players, self.table = _tabulate(preset, n, weights) if table is None else _given(table)
         team = Team.orchestrated("planner", players)

@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from macredit.env import Message, TeamEnv
+from macredit.errors import UserError
 from macredit.policy import Request
 from macredit.team import Team
 
 WORDS = ("amber", "birch", "cobalt", "dune", "ember", "fjord", "grove", "heron")
+LONGEST = 32
+"""Most agents in a line, each of which speaks once."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,9 @@ class Relay(TeamEnv):
     name = "relay_v0"
 
     def __init__(self, length: int = 3) -> None:
-        super().__init__(Team.line(length))
+        if not isinstance(length, int) or not 1 <= length <= LONGEST:
+            raise UserError(f"length is {length!r}; expected a line of 1 to {LONGEST} agents")
+        super().__init__(Team.line(length), max_turns=LONGEST)
 
     def begin(self, rng: np.random.Generator) -> Whisper:
         """Draw the word."""

@@ -38,16 +38,16 @@ CHAIN = (
 """Relation from one kind of entity to the next, and the question that ends there."""
 
 ROLES = {
-    "router": "You are the router. Reply search and what to look up, or reply answer and all facts you know.\n\n"
-    "User: Question: In which city is the employer of Zoe based?\nAssistant: search Zoe works for\n\n"
-    "User: searcher: Zoe works for Umbra.\nAssistant: search Umbra is based in\n\n"
-    "User: searcher: Umbra is based in Turin.\nAssistant: answer Zoe works for Umbra. Umbra is based in Turin.",
-    "searcher": "You are the searcher. Look things up with @search, then repeat what was found.\n\n"
-    "User: router: search Zoe works for\nAssistant: @search Zoe works for\n\n"
-    "User: search: Zoe works for Umbra.\nAssistant: Zoe works for Umbra.",
-    "answerer": "You are the answerer. Reply with the answer alone.\n\n"
-    "User: Question: In which city is the employer of Zoe based?\n"
-    "router: answer Zoe works for Umbra. Umbra is based in Turin.\nAssistant: Turin",
+    "router": "You are the router. Reply search and what to look up, or reply answer and all facts you know.\n"
+    "--- user\nQuestion: In which city is the employer of Zoe based?\n--- assistant\nsearch Zoe works for\n"
+    "--- user\nsearcher: Zoe works for Umbra.\n--- assistant\nsearch Umbra is based in\n"
+    "--- user\nsearcher: Umbra is based in Turin.\n--- assistant\nanswer Zoe works for Umbra. Umbra is based in Turin.",
+    "searcher": "You are the searcher. Look things up with @search, then repeat what was found.\n"
+    "--- user\nrouter: search Zoe works for\n--- assistant\n@search Zoe works for\n"
+    "--- user\nsearch: Zoe works for Umbra.\n--- assistant\nZoe works for Umbra.",
+    "answerer": "You are the answerer. Reply with the answer alone.\n"
+    "--- user\nQuestion: In which city is the employer of Zoe based?\n"
+    "router: answer Zoe works for Umbra. Umbra is based in Turin.\n--- assistant\nTurin",
 }
 
 
@@ -175,7 +175,7 @@ class SearchQA(TeamEnv):
         Raises:
             UserError: a question that is not of the generated kind.
         """
-        known = "\n".join(chat.content for chat in request.messages if chat.role == "user")
+        known = "\n".join(request.heard)
         if request.agent == "searcher":
             sender, _, text = request.prompt.rpartition("\n")[2].partition(": ")
             return text if sender == "search" else f"@search {text.removeprefix('search ')}"

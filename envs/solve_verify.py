@@ -129,7 +129,8 @@ class SolveVerify(TeamEnv):
         answer = final(state.answer)
         if self._gym is not None:
             return float(self._gym.score_answer(answer, state.task))
-        return float(find_scorer(self.scorer or state.task.get("scorer", "exact"))(answer, state.task))
+        named = self.scorer or state.task.get("scorer", "exact")
+        return float(find_scorer(named)(answer, state.task))
 
     def may_answer(self, agent: str) -> bool:
         """Only the last in line."""
@@ -152,7 +153,7 @@ class SolveVerify(TeamEnv):
         Raises:
             UserError: a question of a kind that no rule here answers.
         """
-        known = "\n".join(chat.content for chat in request.messages if chat.role == "user")
+        known = "\n".join(request.heard)
         if request.agent == "planner":
             return " ".join(re.findall(r"(?m)^(?:Question|Facts): (.*)$", known))
         answer = _solve(known)

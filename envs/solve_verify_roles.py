@@ -22,12 +22,13 @@ EXAMPLES = {
         "solver": (
             ("Facts: Bob fears cats.\nplanner: Ann likes tea. Who likes tea? Reply only with a name.", "Ann"),
             ("Facts: Eve hates jazz.\nplanner: Carl owns a boat. Who hates jazz? Reply only with a name.", "Eve"),
-            ("Facts: Fay sells hats.\nplanner: Gus bakes bread. Who rides bikes? Reply only with a name.", "unknown"),
-            ("verifier: reject. Answer: Hugo", "Hugo"),
+            ("Facts: Fay sells hats.\nplanner: Gus bakes bread. Who bakes bread? Reply only with a name.", "Gus"),
+            ("Facts: Hugo rides bikes.\nplanner: Ida knits socks. Who rides bikes? Reply only with a name.", "Hugo"),
+            ("Facts: Jim paints walls.\nplanner: Kim rejects opera. Who rejects opera? Reply only with a name.", "Kim"),
         ),
         "verifier": (
             ("Facts: Bob fears cats.\nQuestion: Who likes tea? Reply only with a name.\nsolver: Ann", "approve"),
-            ("Facts: Hugo rides bikes.\nQuestion: Who rides bikes? Reply only with a name.\nsolver: unknown",
+            ("Facts: Hugo rides bikes.\nQuestion: Who rides bikes? Reply only with a name.\nsolver: Ida",
              "reject. Answer: Hugo"),
             ("Facts: Ida knits.\nQuestion: Who hates jazz? Reply only with a name.\nsolver: Eve", "approve"),
         ),
@@ -85,4 +86,4 @@ def role(agent: str, dataset: str, examples: bool, solo: bool) -> str:
     """An agent's role text; a lone solver's says that there is nobody to ask."""
     kind = "solo" if solo else agent.rstrip("0123456789")
     shown = EXAMPLES.get(dataset, {}).get(kind, ()) if examples else ()
-    return "\n\n".join([PLAIN[kind], *(f"User: {prompt}\nAssistant: {reply}" for prompt, reply in shown)])
+    return "\n".join([PLAIN[kind], *(f"--- user\n{prompt}\n--- assistant\n{reply}" for prompt, reply in shown)])

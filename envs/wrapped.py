@@ -184,6 +184,8 @@ def _load(env: str | Callable[..., Any]) -> Callable[..., Any]:
         return env
     module, _, function = env.partition(":")
     try:
+        if not function:
+            raise ValueError("it names no function")
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import rich
 from cyclopts import App, CycloptsError, Parameter
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from macredit.config import MethodConfig, RunConfig, TrainConfig, read_config
 from macredit.episode import Episode, EpisodeWriter, read_episodes, write_atomically
-from macredit.errors import OutsideError, UserError
+from macredit.errors import OutsideError, UserError, unknown
 from macredit.rollout import World
-from macredit.whatif import Absence, Players, WhatIf
+from macredit.whatif import REFERENCE, Absence, Players, WhatIf
 
 app = App(
     name="macredit",
@@ -75,14 +78,13 @@ class Replays:
 def demo(*, out: Output = Path("macredit-demo"), seed: int = 0) -> None:
     """Train and measure a small team whose true credit is known, with four methods; under a minute, no download.
 
-    Parameters
-    ----------
-    out: The folder for the report and the episodes.
-    seed: Draws tasks and replies.
+    Args:
+        out: The folder for the report and the episodes.
+        seed: Draws tasks and replies.
     """
     from macredit.demo import run_demo
 
-    rich.print(run_demo(lambda spec: world_of(spec), out, seed))
+    show(run_demo(lambda spec: world_of(spec), out, seed))
 
 
 @app.command
@@ -98,13 +100,12 @@ def play(
 ) -> None:
     """Play episodes and write them as JSON Lines.
 
-    Parameters
-    ----------
-    env: An environment; `macredit envs` lists them. Your own: module:Class.
-    n: How many episodes.
-    group: Members of each task's group: they face one problem and answer differently.
-    seed: Draws tasks and replies; the same seed writes the same file.
-    out: The episodes file.
+    Args:
+        env: An environment; `macredit envs` lists them. Your own: module:Class.
+        n: How many episodes.
+        group: Members of each task's group: they face one problem and answer differently.
+        seed: Draws tasks and replies; the same seed writes the same file.
+        out: The episodes file.
     """
     from macredit.progress import progress
     from macredit.rollout import play as play_plans
@@ -144,13 +145,12 @@ def credit(
 ) -> None:
     """One method on recorded episodes: credit and advantage of every turn.
 
-    Parameters
-    ----------
-    episodes: An episodes file.
-    method: A credit method; `macredit methods` lists them.
-    preset: paper, code (what the released code does) or balanced.
-    set_: KEY=VALUE, a setting of the method.
-    json_: Print one JSON object and nothing else.
+    Args:
+        episodes: An episodes file.
+        method: A credit method; `macredit methods` lists them.
+        preset: paper, code (what the released code does) or balanced.
+        set_: KEY=VALUE, a setting of the method.
+        json_: Print one JSON object and nothing else.
     """
     from macredit.measure import run_method
     from macredit.report import Report
@@ -163,10 +163,11 @@ def credit(
     for warning in credits.warnings:
         say(f"warning: {warning}")
     if json_:
-        print(json.dumps(credits.to_json(method, preset, result.settings, result.cost), ensure_ascii=False))
+        print(json.dumps(credits.to_json(method, preset, result.settings, result.cost)))
         return
-    rich.print(_turns_table(credits))
-    rich.print(Report(f"{method} on {episodes}", (result,), credits.rows, exact_of(whatif)).text())
+    report = Report(f"{method} on {episodes}", (result,), credits.rows, exact_of(whatif))
+    show(_turns_table(credits))
+    show(report.text())
 
 
 @app.command
@@ -179,11 +180,10 @@ def measure(
 ) -> None:
     """Every method that the record supports, cheapest first, and the report.
 
-    Parameters
-    ----------
-    episodes: An episodes file.
-    out: The report: .html, .json, .txt, or a picture with the extra `report`.
-    json_: Print the report as one JSON object and nothing else.
+    Args:
+        episodes: An episodes file.
+        out: The report: .html, .json, .txt, or a picture with the extra `report`.
+        json_: Print the report as one JSON object and nothing else.
     """
     from macredit.measure import measure as measure_all
     from macredit.report import Report
@@ -194,9 +194,9 @@ def measure(
     report = Report(f"Credit in {episodes.name}", tuple(results), rows_of(whatif.episodes), exact_of(whatif))
     report.save(out)
     if json_:
-        print(json.dumps(report.to_json(), ensure_ascii=False))
+        print(json.dumps(report.to_json()))
     else:
-        rich.print(report.text())
+        show(report.text())
     say(f"report: {out}")
 
 
@@ -209,11 +209,10 @@ def value(
 ) -> None:
     """Values of a cooperative game, exactly, from the worths of all its coalitions.
 
-    Parameters
-    ----------
-    game: {"players": ["a", "b"], "worths": {"": 0, "a": 1, "b": 1, "a,b": 3}} or {"n": 3, "table": [2**n numbers]}.
-    index: Indices, with commas: shapley, banzhaf, loo.
-    json_: Print one JSON object and nothing else.
+    Args:
+        game: {"players": ["a", "b"], "worths": {"": 0, "a": 1, "b": 1, "a,b": 3}} or {"n": 3, "table": [2**n numbers]}.
+        index: Indices, with commas: shapley, banzhaf, loo.
+        json_: Print one JSON object and nothing else.
     """
     from macredit.values import INDICES, read_game, values_of
 
@@ -227,7 +226,7 @@ def value(
     shown = Table("player", *names, title=f"{len(players)} players, indices of {', '.join(INDICES)}")
     for i, player in enumerate(players):
         shown.add_row(player, *(f"{values[name][i]:.6g}" for name in names))
-    rich.print(shown)
+    show(shown)
 
 
 @app.command
@@ -244,14 +243,13 @@ def compare(
 ) -> None:
     """Several methods on the same rollouts and budget, beside the exact credit.
 
-    Parameters
-    ----------
-    env: An environment whose exact credit is known makes the comparison worth most.
-    methods: Credit methods, with commas.
-    seeds: Independent repetitions.
-    budget: Terminal evaluations (originals and replays) each method may use in one seed.
-    steps: Training steps for learning curves, from fresh policies; 0: none.
-    out: The folder for comparison.json and report.html.
+    Args:
+        env: An environment whose exact credit is known makes the comparison worth most.
+        methods: Credit methods, with commas.
+        seeds: Independent repetitions.
+        budget: Terminal evaluations (originals and replays) each method may use in one seed.
+        steps: Training steps for learning curves, from fresh policies; 0: none.
+        out: The folder for comparison.json and report.html.
     """
     from macredit.compare import compare as compare_methods
     from macredit.report import Report
@@ -273,7 +271,7 @@ def compare(
         f"{env}: {len(found)} methods at {budget} evaluations", tuple(first), rows, world.env.exact_credit()
     )
     report.save(out / "report.html")
-    rich.print(_comparison_table(found))
+    show(_comparison_table(found))
     say(f"numbers: {out / 'comparison.json'}; report of the first seed: {out / 'report.html'}")
 
 
@@ -296,33 +294,37 @@ def train(
 ) -> None:
     """Train a team: rollouts, credit, one update per policy; evaluated on held-out tasks.
 
-    Parameters
-    ----------
-    config: A TOML configuration; flags change it.
-    env: The environment.
-    model: One Hugging Face model for every agent not named by --policy: a hub id, a folder, a .gguf file or tiny.
-    lora: Rank of an adapter per agent on that model; 0: a full model each.
-    method: The credit method.
-    preset: Its preset.
-    rate: Learning rate.
-    out: The run's folder.
-    resume: Go on with the run in this folder.
-    tensorboard: Also write TensorBoard's files into the run's folder.
+    Args:
+        config: A TOML configuration; flags change it.
+        env: The environment.
+        model: One Hugging Face model for every agent not named by --policy: a hub id, a folder, a .gguf file or tiny.
+        lora: Rank of an adapter per agent on that model; 0: a full model each.
+        method: The credit method.
+        preset: Its preset.
+        rate: Learning rate.
+        out: The run's folder.
+        resume: Go on with the run in this folder.
+        tensorboard: Also write TensorBoard's files into the run's folder.
     """
     from macredit.train import tensorboard as writer
     from macredit.train import train as train_team
 
     if resume is not None:
+        changed = (config, env, arg, policy, model, lora, method, preset, settings, rate)
+        if any(given not in (None, "", (), 0) for given in changed):
+            raise UserError("--resume goes on with the configuration the run keeps; leave out what would change it")
         run, out = read_config(resume / "config.json"), resume
     else:
         run = read_config(config) if config else RunConfig({})
         run = _changed(run, env, pairs(arg), named(policy), model, lora, method, preset, settings, rate)
+    if run.train.steps < 1:
+        raise UserError(f"steps is {run.train.steps}; expected at least 1")
     world = world_of(run)
     solo = world_of(_solo(run, world)) if run.train.solo else None
     trackers = [writer(out / "tensorboard")] if tensorboard else []
     metrics = train_team(world, run, out, solo=solo, resume=resume is not None, trackers=trackers)
     _write_run_report(out)
-    rich.print(_training_table(metrics))
+    show(_training_table(metrics))
     say(f"run: {out}; report: {out / 'report.html'}; use a trained agent by --policy NAME={out}/NAME")
 
 
@@ -330,22 +332,25 @@ def train(
 def report(source: Path, *, out: Output = Path("report.html")) -> None:
     """The report of an episodes file or of a training run, from what is recorded.
 
-    Parameters
-    ----------
-    source: An episodes file, or a run's folder.
-    out: .html, .json, .txt, or a picture with the extra `report`.
+    Args:
+        source: An episodes file, or a run's folder.
+        out: .html, .json, .txt, or a picture with the extra `report`.
     """
     report_of(source).save(out)
     say(f"report: {out}")
 
 
 @app.command
-def methods(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+def methods(
+    *,
+    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    markdown: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
     """The credit methods: what each estimates, what it needs, where it comes from.
 
-    Parameters
-    ----------
-    json_: Print one JSON object and nothing else.
+    Args:
+        json_: Print one JSON object and nothing else.
+        markdown: Print the table of the README.
     """
     from macredit.credit import METHODS, resolve, settings_dict
 
@@ -357,12 +362,17 @@ def methods(*, json_: Annotated[bool, Parameter(name="--json", negative="")] = F
             }
             for name, m in METHODS.items()
         }  # fmt: skip
-        print(json.dumps(shown, ensure_ascii=False))
+        print(json.dumps(shown))
         return
-    table = Table("method", "grain", "needs", "what its credit estimates", "presets", "source")
-    for name, m in METHODS.items():
-        table.add_row(name, m.grain, ", ".join(sorted(m.needs)), m.estimand, ", ".join(m.presets), m.paper)
-    rich.print(table)
+    header = ("method", "needs", "what its credit estimates", "presets", "source")
+    rows = [(n, ", ".join(sorted(m.needs)), m.estimand, ", ".join(m.presets), m.paper) for n, m in METHODS.items()]
+    if markdown:
+        print("\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)))
+        return
+    table = Table(*header)
+    for row in rows:
+        table.add_row(*row)
+    show(table)
 
 
 @app.command
@@ -377,7 +387,7 @@ def envs() -> None:
         cls = env_class(name)
         takes = [str(p) for p in inspect.signature(cls).parameters.values() if p.kind is not p.VAR_KEYWORD]
         table.add_row(name, (inspect.getdoc(cls) or "").partition("\n")[0], ", ".join(takes))
-    rich.print(table)
+    show(table)
 
 
 @check.command(name="env")
@@ -424,9 +434,10 @@ def world_of(config: RunConfig) -> World:
         raise UserError("no environment was named; give --env NAME (`macredit envs` lists them)")
     env = make_env(about.pop("name"), **about)
     for agent in config.agents:
+        env.team[agent.name]
         if agent.orchestrator and agent.name != env.team.orchestrator:
             raise UserError(
-                f"the configuration calls {agent.name!r} the orchestrator; in {env.name} it is {env.team.orchestrator!r}"
+                f"{agent.name!r} is called the orchestrator; in {env.name} that is {env.team.orchestrator!r}"
             )
     env.team = env.team.casting(
         roles={a.name: a.role for a in config.agents if a.role},
@@ -437,6 +448,10 @@ def world_of(config: RunConfig) -> World:
     default = specs.pop("*", None)
     if default is not None:
         specs = {**{agent.policy: default for agent in env.team.agents}, **specs}
+    speakers = {agent.policy for agent in env.team.agents} | {REFERENCE}
+    for name in specs:
+        if name not in speakers:
+            raise unknown("policy (it speaks for nobody)", name, speakers)
     world = World(env, make_policies(specs, env))
     for name in env.team.names:
         world.speaker(name, {})
@@ -487,18 +502,26 @@ def _env_of(episodes: Sequence[Episode], replays: Replays) -> dict[str, Any]:
     first = episodes[0]
     if len(recorded) > 1 or first.env is None:
         raise UserError("the episodes name no single environment to replay in; give --env NAME")
-    return {"name": first.env, **(first.env_args or {}), **pairs(replays.arg)}
+    code = [text for text in (first.env, *(first.env_args or {}).values()) if _CODE.fullmatch(str(text))]
+    if code:
+        raise UserError(f"the record names code to run, {code[0]!r}; if you trust it, give --env and --arg yourself")
+    return {**(first.env_args or {}), **pairs(replays.arg), "name": first.env}
+
+
+_CODE = re.compile(r"[^\s:/]+:\w+")
+"""``module:name``: imported and called only where the user names it, never because a record does."""
 
 
 def exact_of(whatif: WhatIf) -> Mapping[str, Mapping[str, float]] | None:
     """The exact credit, where the episodes' environment knows it."""
-    from macredit.envs import ENVS, make_env
+    from macredit.env import TeamEnv
+    from macredit.envs import ENVS, env_class, make_env
 
     if whatif.world is not None:
         return whatif.world.env.exact_credit()
     first = whatif.episodes[0]
     same = all((e.env, e.env_args) == (first.env, first.env_args) for e in whatif.episodes)
-    if not same or first.env not in ENVS:
+    if not same or first.env not in ENVS or env_class(first.env).exact_credit is TeamEnv.exact_credit:
         return None
     return make_env(first.env, **(first.env_args or {})).exact_credit()
 
@@ -527,14 +550,12 @@ def _changed(
 ) -> RunConfig:  # fmt: skip
     """A configuration with what the flags say instead."""
     everyone = {"*": {"kind": "hf", "model": model, **({"lora": {"rank": lora}} if lora else {})}} if model else {}
-    default = TrainConfig()
-    given = {k: v for k, v in asdict(settings or default).items() if v != getattr(default, k)}
     return replace(
         run,
         env={**({"name": env} if env else run.env), **args},
         policies={**run.policies, **everyone, **policies},
         method=replace(run.method, name=method or run.method.name, preset=preset or run.method.preset),
-        train=replace(run.train, **given),
+        train=replace(run.train, **(settings.given if settings else {})),
         learner={**run.learner, **({"rate": rate} if rate is not None else {})},
     )
 
@@ -550,12 +571,14 @@ def _solo(run: RunConfig, world: World) -> RunConfig:
 
 
 def _turns_table(credits: Any) -> Table:
+    from macredit.report.text import safe
+
     table = Table("episode", "turn", "agent", "credit", "advantage", "weight", "why")
     shown = 40
     rows = credits.rows
     for n in range(min(shown, len(rows))):
         table.add_row(
-            rows.episodes[rows.episode[n]].id, str(rows.turn[n]), rows.agents[rows.agent[n]],
+            safe(rows.episodes[rows.episode[n]].id), str(rows.turn[n]), safe(rows.agents[rows.agent[n]]),
             f"{credits.credit[n]:.4f}", f"{credits.advantage[n]:+.4f}", f"{credits.weight[n]:.3g}",
             credits.reasons[n] or "",
         )  # fmt: skip
@@ -611,23 +634,33 @@ def _pm(x: float | None, e: float | None) -> str:
 def _verdict(results: Sequence[Any]) -> None:
     table = Table("check", "", "what happened")
     for result in results:
-        table.add_row(result.name, "[green]ok[/]" if result.ok else "[red]failed[/]", result.detail)
-    rich.print(table)
+        table.add_row(result.name, Text("ok", "green") if result.ok else Text("failed", "red"), result.detail)
+    show(table)
     failed = sum(not result.ok for result in results)
     if failed:
         say(f"{failed} of {len(results)} checks failed")
         raise SystemExit(1)
 
 
+def show(result: RenderableType) -> None:
+    """A result on standard output; names and texts are never read as markup."""
+    Console(markup=False, highlight=False).print(result)
+
+
 def say(text: str) -> None:
     """A line for people, on standard error."""
-    Console(stderr=True, soft_wrap=True, highlight=False).print(text, markup=False)
+    from macredit.report.text import safe
+
+    Console(stderr=True, soft_wrap=True, highlight=False).print(safe(text), markup=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 done, 1 a check failed, 2 the input is wrong, 3 something outside failed."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without Unicode shows escapes
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
     except CycloptsError as error:
         say(f"macredit: {error}")
         return 2
@@ -635,6 +668,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"macredit: {error}")
         return 2
     except OutsideError as error:
+        say(f"macredit: {error}")
+        return 3
+    except BrokenPipeError:  # whoever read the output has left; nothing more can be said to them
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 3
+    except OSError as error:
         say(f"macredit: {error}")
         return 3
     except KeyboardInterrupt:

@@ -78,6 +78,9 @@ def compare(
     Raises:
         UserError: an unknown method, or a budget too small for one.
     """
+    if seeds < 1:
+        raise UserError(f"seeds is {seeds}; expected at least 1")
+    methods = list(dict.fromkeys(methods))
     players = len(world.env.team.specialists)
     prices = {name: resolve(name)[0].evaluations(players) for name in methods}
     for name, price in prices.items():

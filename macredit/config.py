@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import cattrs
 from cattrs.gen import make_dict_structure_fn
@@ -70,8 +71,8 @@ class TrainConfig:
     """Tasks to choose from, in turn; 0: new ones at every step."""
     seed: int = 0
     """Draws tasks and replies."""
-    fanout: Mapping[str, int] | None = None
-    """For methods that need a tree: turn → alternatives, such as ``{"0" = 2, "1" = 4}``; none: drawn."""
+    fanout: dict[str, int] | None = None
+    """For methods that need a tree: turn → alternatives, as ``{"0" = 2, "1" = 4}`` or ``--fanout.0 2``; none: drawn."""
     evaluate_every: int = 0
     """Steps between evaluations; 0: before the first and after the last step only."""
     evaluate_tasks: int = 32
@@ -88,6 +89,14 @@ class TrainConfig:
     """Updates on it."""
     solo: bool = False
     """Also evaluate one agent alone on the same tasks (environments that take ``solo``)."""
+    given: ClassVar[Mapping[str, Any]] = {}
+    """What the constructor was told, so that a flag counts even where it says the default."""
+
+    def __new__(cls, **given: Any) -> Self:
+        """Note the arguments."""
+        self = super().__new__(cls)
+        object.__setattr__(self, "given", given)
+        return self
 
 
 @dataclass(frozen=True)
@@ -169,12 +178,12 @@ def _converter() -> cattrs.Converter:
     return converter
 
 
-def _strict(value: Any, kind: type) -> Any:
+def _strict(value: Any, kind: type[Any]) -> Any:
     """No silent conversion: 3 is a float, "3" is not a number and 1 is no truth value."""
     if kind is float and type(value) is int:
         return float(value)
-    if type(value) is not kind:
-        raise TypeError(f"given {value!r}, expected a {kind.__name__}")
+    if type(value) is not kind or (kind is float and not math.isfinite(float(value))):
+        raise TypeError(f"given {value!r}, expected a {'finite ' * (kind is float)}{kind.__name__}")
     return value
 
 

@@ -23,7 +23,9 @@ from macredit.whatif import WhatIf
 
 TRAINED = ("dr_mas", "m_grpo", "sharp", "c3")
 MEASURED = (*TRAINED, "difference", "shapley")
-STEPS = 15
+STEPS = 20
+RATE = 1.0
+"""Slow enough to see the curves rise."""
 ENV: Mapping[str, Any] = {"name": "coalition_v0", "preset": "glove"}
 """Only a and one of b, c together earn 1: b and c stand in for each other, so the schemes disagree."""
 POLICIES: Mapping[str, Mapping[str, Any]] = {
@@ -49,7 +51,8 @@ def run_demo(world_of: Callable[[RunConfig], World], out: Path, seed: int = 0) -
     for name in TRAINED:
         config = _config(name, seed)
         worlds[name] = world_of(config)
-        shutil.rmtree(out / name, ignore_errors=True)
+        if (out / name / "config.json").exists():  # an earlier demo's run
+            shutil.rmtree(out / name)
         metrics[name] = train(worlds[name], config, out / name)
         curves[name] = [row["reward"] for row in metrics[name] if "reward" in row]
     world = worlds["sharp"]
@@ -72,7 +75,8 @@ def run_demo(world_of: Callable[[RunConfig], World], out: Path, seed: int = 0) -
 
 def _config(method: str, seed: int) -> RunConfig:
     t = TrainConfig(steps=STEPS, tasks=8, group=8, seed=seed, evaluate_tasks=0, save_every=STEPS)
-    return RunConfig(ENV, POLICIES, (AgentConfig("planner", trainable=False),), MethodConfig(method), t)
+    planner = AgentConfig("planner", trainable=False)
+    return RunConfig(ENV, POLICIES, (planner,), MethodConfig(method), t, {"rate": RATE})
 
 
 def _trained(curves: Mapping[str, Sequence[float]]) -> Table:
@@ -97,4 +101,5 @@ def _measured(results: Sequence[MethodResult], exact: Mapping[str, Mapping[str, 
 def _cell(row: AgentRow) -> str:
     if row.credit is None:
         return "—"
-    return f"{row.credit:.3f} ±{row.stderr:.3f}" if row.stderr is not None else f"{row.credit:.3f}"
+    credit = f"{row.credit:z.3f}"
+    return f"{credit} ±{row.stderr:.3f}" if row.stderr is not None else credit

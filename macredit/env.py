@@ -277,7 +277,7 @@ class TeamEnv(AECEnv[str, Any, str]):  # type: ignore[misc]  # pettingzoo has no
             self._was_dead_step(action)
             return
         if not isinstance(action, str):
-            raise UserError(f"step got {action!r}; expected the text that {self.agent_selection!r} says")
+            raise TypeError(f"step got {action!r}; expected the text that {self.agent_selection!r} says")
         self._speak(action, null=False)
 
     def pass_turn(self) -> None:
@@ -303,7 +303,8 @@ class TeamEnv(AECEnv[str, Any, str]):  # type: ignore[misc]  # pettingzoo has no
         heard = Heard(board.state, problem, valid=False) if problem else self._hear(message)
         context = _digest(self.key.seed, self.key.task, sorted(self.absent), agent, board.digest)
         asked = {m.turn for m in unread if m.turn is not None}.union(mine[-1:])
-        self.delivery = Delivery(to, heard.valid, tuple(sorted(asked)), heard.reward, context)
+        reached = to if heard.valid else tuple(name for name in to if name in self.tools)
+        self.delivery = Delivery(reached, heard.valid, tuple(sorted(asked)), heard.reward, context)
         inbox = {**board.inbox, agent: ()}
         queue = board.queue[1:]
         if not heard.valid or heard.reply or set(to) & set(self.tools):
@@ -441,7 +442,7 @@ def parse(text: str) -> tuple[tuple[str, ...] | None, str]:
     if called:
         try:
             data = json.loads(called[1])
-        except ValueError:
+        except (ValueError, RecursionError):
             return None, text
         return _call(data, text)
     mentions = _MENTIONS.match(text)

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -126,12 +127,15 @@ class Episode:
 
     def prompt(self, t: int) -> tuple[int, ...] | None:
         """All prompt ids of turn ``t`` (the chain of ``prompt_after`` unrolled); None where they are unknown."""
+        parts: list[tuple[int, ...]] = []
         turn = self.turns[t]
-        if turn.prompt_ids is None or turn.prompt_after is None:
-            return turn.prompt_ids
-        before = self.index[turn.prompt_after]
-        head = self.prompt(before)
-        return None if head is None else head + (self.turns[before].token_ids or ()) + turn.prompt_ids
+        while turn.prompt_ids is not None:
+            parts.append(turn.prompt_ids)
+            if turn.prompt_after is None:
+                return tuple(i for part in reversed(parts) for i in part)
+            turn = self.turns[self.index[turn.prompt_after]]
+            parts.append(turn.token_ids or ())
+        return None
 
 
 # -- JSON: one table of fields for writing, reading and the error texts --------------------------------------------
@@ -198,10 +202,10 @@ def _fields(data: Any, table: Mapping[str, Check], kind: str, at: str) -> JsonOb
 
 
 def _reward(value: float | None) -> float | None:
-    if value is None or math.isnan(value):
+    if value is None or value != value:
         return None
-    if math.isinf(value):
-        raise UserError(f"field 'reward': given {value}, expected a finite number or null")
+    if not abs(value) <= sys.float_info.max:
+        raise UserError(f"field 'reward': given {str(value)[:20]}, expected a finite number or null")
     return float(value)
 
 
@@ -320,7 +324,7 @@ def read_episodes(path: str | os.PathLike[str]) -> list[Episode]:
             continue
         try:
             data = json.loads(line.decode("utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines):
                 warnings.warn(f"{path}, line {number}: cut off by a killed writer; left out", stacklevel=2)
                 continue
@@ -375,7 +379,8 @@ class EpisodeWriter:
             if self._file.write(line) != len(line):
                 raise OSError(28, "no space left")
         except OSError as error:
-            self._file.truncate(good)
+            with contextlib.suppress(OSError):  # a device has no length to take back
+                self._file.truncate(good)
             raise OutsideError(
                 f"{self.path}: could not write episode {episode.id!r} ({error.strerror}); those before it are kept"
             ) from None

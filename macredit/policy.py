@@ -69,6 +69,8 @@ class Request:
     """How often this agent had its turn before in this play."""
     teammates: tuple[str, ...] = ()
     """Whom it may address."""
+    opened: int = 0
+    """How many of the messages its role text opened the conversation with; the rest is this episode's."""
     after: Said | None = None
     """Its previous reply in this conversation, so that ids go on where they ended and text is never re-encoded."""
 
@@ -87,6 +89,11 @@ class Request:
     def prompt(self) -> str:
         """The newest prompt."""
         return self.messages[-1].content
+
+    @property
+    def heard(self) -> tuple[str, ...]:
+        """Every prompt of this episode."""
+        return tuple(chat.content for chat in self.messages[self.opened :] if chat.role == "user")
 
 
 @runtime_checkable

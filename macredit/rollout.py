@@ -160,9 +160,12 @@ class Scene:
         agent = env.agent_selection
         talk = self.talks.get(agent, Talk())
         env.key = self.plan.key.at_turn(env.turn, self.plan.continuation)
-        before = talk.messages or opening(env.team[agent].role)
+        opened = opening(env.team[agent].role)
+        before = talk.messages or opened
         shown = Chat("user", env.observe(agent)["text"])
-        return Request(agent, (*before, shown), env.key, env.spoke(agent), env.addresses(agent), talk.after)
+        return Request(
+            agent, (*before, shown), env.key, env.spoke(agent), env.addresses(agent), len(opened), talk.after
+        )  # fmt: skip
 
     def hear(
         self, request: Request, said: Said, policy: Policy | None = None, null: bool = False, told: Turn | None = None
@@ -261,19 +264,23 @@ def play(
         in_flight: episodes alive at once.
     """
     stage = _Stage(world, ledger or Ledger(), memory)
-    waiting = deque(plans)
-    ended: dict[str, Episode] = {}
+    waiting = deque(enumerate(plans))
+    place: dict[Scene, int] = {}
+    ended: dict[int, Episode] = {}
     with stage.ledger.timed():
         while len(ended) < len(plans):
             while waiting and len(stage.alive) < in_flight:
-                stage.enter(Scene(world, waiting.popleft()))
-            for episode in stage.leave():
-                ended[episode.id] = episode
+                n, plan = waiting.popleft()
+                scene = Scene(world, plan)
+                place[scene] = n
+                stage.enter(scene)
+            for scene, episode in stage.leave():
+                ended[place.pop(scene)] = episode
                 if on_end is not None:
                     on_end(episode)
             if stage.alive:
                 stage.answer()
-    return [ended[plan.id] for plan in plans]
+    return [ended[n] for n in range(len(plans))]
 
 
 class _Stage:
@@ -294,11 +301,11 @@ class _Stage:
         self.alive.add(scene)
         self._go_on(scene)
 
-    def leave(self) -> Iterable[Episode]:
+    def leave(self) -> Iterable[tuple[Scene, Episode]]:
         over, self._over = self._over, []
         for scene in over:
             self.alive.remove(scene)
-            yield scene.episode()
+            yield scene, scene.episode()
 
     def _go_on(self, scene: Scene) -> None:
         """Take a scene to its next call that must really be made, or to its end."""
@@ -356,6 +363,8 @@ class _Stage:
                 self.ledger.charge(said)
                 if self.memory is not None:
                     self.memory.keep(asked.name, said)
+            if isinstance(said, Said) and type(said.text) is not str:
+                said = TypeError(f"policy {who!r} said {said.text!r}; expected a text")
             for scene in asked.scenes:
                 if isinstance(said, Said):
                     self._hear(scene, asked.request, said)

@@ -115,7 +115,7 @@ def rows_of(episodes: Sequence[Episode], invalid_penalty: float = 0.0) -> Rows:
         earned.append(_earned(episode, turn, invalid_penalty))
         turns.append(turn)
     columns = np.array(codes, dtype=np.int64).reshape(-1, 6).T
-    return Rows(
+    rows = Rows(
         episodes=tuple(episodes), teams=_teams(episodes), agents=tuple(agents), tasks=tuple(tasks),
         episode=columns[0], turn=columns[1], agent=columns[2], task=columns[3], context=columns[4], fact=columns[5],
         reward=np.array([reward for reward, _ in earned], dtype=np.float64),
@@ -123,6 +123,8 @@ def rows_of(episodes: Sequence[Episode], invalid_penalty: float = 0.0) -> Rows:
         null=np.array([turn.null for turn in turns], dtype=np.bool_),
         reasons=tuple(reason for _, reason in earned),
     )  # fmt: skip
+    _check_finite(rows)
+    return rows
 
 
 def _earned(episode: Episode, turn: Turn, invalid_penalty: float) -> tuple[float, str | None]:
@@ -130,12 +132,23 @@ def _earned(episode: Episode, turn: Turn, invalid_penalty: float) -> tuple[float
     if episode.failed:
         return np.nan, episode.end
     own = episode.agent_rewards.get(turn.agent, 0.0)
-    if episode.reward is None or own is None:
+    if not episode.scored or episode.reward is None or own is None or np.isnan(own):
         return np.nan, "no reward"
     reward = episode.reward + own - (invalid_penalty if turn.valid is False else 0.0)
     if turn.null:
         return reward, "silenced"
     return reward, "empty" if turn.empty else None
+
+
+def _check_finite(rows: Rows) -> None:
+    infinite = np.flatnonzero(np.isinf(rows.reward))
+    if len(infinite):
+        row = infinite[0]
+        raise UserError(
+            f"group task {rows.tasks[rows.task[row]]!r}: the reward of turn {rows.turn[row]} in episode "
+            f"{rows.episodes[rows.episode[row]].id!r}, the agent's own included, is {rows.reward[row]}; expected "
+            "finite rewards; rescale them"
+        )
 
 
 def _teams(episodes: Sequence[Episode]) -> tuple[Team, ...]:

@@ -174,15 +174,21 @@ class Team:
         if not isinstance(data.get("orchestrator"), str) or not isinstance(data.get("agents"), Mapping):
             raise UserError("a team needs 'orchestrator' (a name) and 'agents' (an object: name → policy, role)")
         for name, about in data["agents"].items():
-            if not isinstance(about, Mapping) or not set(about) <= {"policy", "role", "trainable"}:
-                raise UserError(f"team agent {name!r} is {about!r}; expected an object of policy, role, trainable")
+            if not isinstance(about, Mapping) or any(type(about[key]) is not _ABOUT.get(key) for key in about):
+                raise UserError(
+                    f"team agent {name!r} is {about!r}; expected an object of policy (text), role (text), trainable "
+                    "(true or false)"
+                )
         agents = tuple(Agent(name, **about) for name, about in data["agents"].items())
         edges = data.get("edges")
         if edges is None:
             edges = [(a.name, b.name) for a in agents for b in agents if a is not b]
-        if not all(isinstance(edge, Sequence) and len(edge) == 2 for edge in edges):
+        if not isinstance(edges, list) or not all(isinstance(edge, list | tuple) and len(edge) == 2 for edge in edges):
             raise UserError(f"team edges are {edges!r}; expected a list of [from, to] pairs")
         return cls(agents, data["orchestrator"], tuple((str(a), str(b)) for a, b in edges))
+
+
+_ABOUT = {"policy": str, "role": str, "trainable": bool}
 
 
 def _agents(names: Iterable[str]) -> tuple[Agent, ...]:

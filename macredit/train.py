@@ -93,6 +93,12 @@ class Run:
 
     def __post_init__(self) -> None:
         chosen, t = self.config.method, self.config.train
+        for name, least in (("steps", 0), ("tasks", 1), ("group", 1)):
+            if getattr(t, name) < least:
+                raise UserError(f"{name} is {getattr(t, name)}; expected at least {least}")
+        for turn, n in (t.fanout or {}).items():
+            if not turn.isdecimal() or n < 1:
+                raise UserError(f"fanout is {t.fanout}; expected a number of alternatives by turn, as 0 → 4")
         if t.pool % t.tasks:
             raise UserError(
                 f"pool is {t.pool} and tasks is {t.tasks}; expected a pool of a multiple of the tasks a step"
@@ -166,12 +172,13 @@ class Run:
     # -- the folder ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A new run's folder; a warm start, if one was asked for."""
-        if (self.out / "config.json").exists():
+        """A new run's folder, or one of a run that ended before its first checkpoint; a warm start if asked for."""
+        if any((self.out / "checkpoints").glob("step-*")):
             raise UserError(f"{self.out} holds a run already; go on with --resume {self.out}, or give another -o")
         write_atomically(
             self.out / "config.json", json.dumps(self.config.json(), indent=1, ensure_ascii=False).encode()
         )
+        (self.out / "metrics.jsonl").unlink(missing_ok=True)
         if self.config.train.warm_start:
             self._warm_start(read_episodes(self.config.train.warm_start))
 
@@ -209,7 +216,10 @@ class Run:
         """Go on from the newest checkpoint; numbers of steps after it are written again."""
         found = sorted((self.out / "checkpoints").glob("step-*"))
         if not found:
-            raise UserError(f"{self.out} holds no checkpoint to resume from; expected {self.out}/checkpoints/step-…")
+            raise UserError(
+                f"{self.out} holds no checkpoint to resume from; expected {self.out}/checkpoints/step-…; "
+                "begin again without --resume"
+            )
         about = json.loads((found[-1] / "run.json").read_text())
         self.step = about["step"]
         self.ledger.load(about["ledger"])

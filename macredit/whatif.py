@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -116,9 +117,17 @@ class WhatIf:
         if episode.team is not None:
             team = episode.team
             return team.names if self.players == "all" else team.specialists
-        names = dict.fromkeys(turn.agent for x in self.episodes if x.task == episode.task for turn in x.turns)
+        names = self._speakers[episode.task]
         lead = episode.turns[0].agent if episode.turns else ""
         return tuple(name for name in names if self.players == "all" or name != lead)
+
+    @cached_property
+    def _speakers(self) -> dict[str, dict[str, None]]:
+        """Task → everyone who speaks in any of its episodes, in order of appearance."""
+        speakers: dict[str, dict[str, None]] = {}
+        for episode in self.episodes:
+            speakers.setdefault(episode.task, {}).update(dict.fromkeys(turn.agent for turn in episode.turns))
+        return speakers
 
     def asked(self, e: int) -> Coalition:
         """Who had a turn in an episode."""

@@ -251,3 +251,102 @@ def test_compare_writes_numbers_beside_the_truth(tmp_path: Path, capsys: pytest.
     assert found["sharp"]["cost"]["replays"] == 2 * 8 * 3
     assert (tmp_path / "report.html").exists()
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("command", "explained"),
+    [
+        ("demo", "Draws tasks and replies"), ("play", "How many episodes"), ("credit", "An episodes file"),
+        ("measure", "Print the report as one JSON object"), ("value", "Indices, with commas"),
+        ("compare", "Independent repetitions"), ("train", "Its preset"), ("report", "or a run's folder"),
+        ("methods", "the table of the README"),
+    ],
+)  # fmt: skip
+def test_help_explains_the_parameters(capsys: pytest.CaptureFixture[str], command: str, explained: str) -> None:
+    assert main([command, "--help"]) == 0
+    assert explained in " ".join(re.sub("[│╭╮╰╯─]", "", capsys.readouterr().out).split())
+
+
+FOREIGN = {"id": "a", "task": "t", "turns": [{"agent": "p", "text": "x"}], "reward": 1}
+
+
+@pytest.mark.parametrize("command", [["measure"], ["report"], ["credit", "--method", "grpo"]])
+def test_reading_a_record_runs_no_code_that_it_names(tmp_path: Path, command: list[str]) -> None:
+    mark = tmp_path / "run"
+    args = {"env": "os:system", "command": f"touch {mark}"}
+    path = episodes_file(tmp_path, {**FOREIGN, "env": "wrapped_v0", "env_args": args})
+    words = [*command, path] + ([] if command[0] == "credit" else ["-o", str(tmp_path / "r.html")])
+    assert main(words) == 0
+    assert not mark.exists()
+
+
+def test_replays_run_no_code_that_only_the_record_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mark = tmp_path / "run"
+    for env, args in (("wrapped_v0", {"env": "os:system"}), ("os:system", {})):
+        path = episodes_file(tmp_path, {**FOREIGN, "env": env, "env_args": {**args, "command": f"touch {mark}"}})
+        error = refused(capsys, "credit", path, "--method", "sharp", "--policy", "scripted:silent")
+        assert "'os:system'" in error
+        assert "--env" in error
+        assert not mark.exists()
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("[/x]", "[red]a", "\x1b[31m", "\ud800")
+    turns = [{"agent": name, "text": "x"} for name in names]
+    path = episodes_file(tmp_path, *({**FOREIGN, "id": f"[/e]{i}", "turns": turns, "reward": i} for i in range(2)))
+    assert main(["credit", path, "--method", "grpo"]) == 0
+    shown = capsys.readouterr().out
+    assert "[/x]" in shown
+    assert "[red]a" in shown
+    assert "\x1b" not in shown
+    assert "\ud800" not in shown
+    assert main(["credit", path, "--method", "grpo", "--json"]) == 0
+    assert capsys.readouterr().out.isascii()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["play", "coalition_v0", "--policy", "scripted:perfect", "--arg", "preset=5"],
+            "does not take these arguments",
+        ),
+        (["play", "os:getcwd", "--policy", "scripted:silent"], "expected module:Class of a TeamEnv"),
+        (["play", "coalition_v0", "--policy", "planer=scripted:silent", "scripted:silent"], "Did you mean 'planner'?"),
+        (["compare", "coalition_v0", "--policy", "scripted:perfect", "--seeds", "0"], "seeds is 0"),
+        (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--tasks", "0"], "tasks is 0"),
+        (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--steps", "0"], "steps is 0"),
+        (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--rate", "nan"], "rate"),
+        (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--fanout.x", "2"], "fanout is {'x': 2}"),
+        (["train", "--resume", "run", "--steps", "60"], "leave out what would change it"),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in refused(capsys, *words)
+
+
+def test_an_agent_that_the_team_lacks_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('[env]\nname = "coalition_v0"\n[[agents]]\nname = "planer"\n')
+    assert "unknown agent 'planer'" in refused(capsys, "train", str(path))
+
+
+def test_a_flag_counts_even_where_it_says_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(
+        '[env]\nname = "coalition_v0"\n[policies."*"]\nkind = "table"\nreplies = ["help", "pass"]\n'
+        "[train]\nsteps = 2\ntasks = 1\ngroup = 2\nseed = 7\nevaluate_tasks = 0\n"
+    )
+    assert main(["train", str(path), "--seed", "0", "-o", str(tmp_path / "run")]) == 0
+    run = json.loads((tmp_path / "run" / "config.json").read_text())["train"]
+    assert (run["seed"], run["steps"]) == (0, 2)
+
+
+def test_a_disk_that_is_full_is_an_outside_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    assert main(["play", "relay_v0", "--policy", "scripted:perfect", "-n", "1", "-o", "/dev/full"]) == 3
+    assert "No space left" in capsys.readouterr().err

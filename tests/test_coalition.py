@@ -188,3 +188,9 @@ def test_never_asked_is_not_worthless() -> None:
 
 def test_a_preset_keeps_its_name_with_a_number() -> None:
     assert Coalition("never_invoked4").worth(frozenset("abcd")) == pytest.approx(0.75)  # four weights of ¼, d cut off
+
+
+@pytest.mark.parametrize("noise", [-1.0, float("nan"), float("inf")])
+def test_noise_is_a_finite_standard_deviation(noise: float) -> None:
+    with pytest.raises(UserError, match="noise is"):
+        Coalition(noise=noise)

@@ -290,7 +290,7 @@ def test_scores_name_the_team_and_agents_alone() -> None:
 
 
 def test_a_step_needs_a_text() -> None:
-    with pytest.raises(UserError, match="expected the text that 'p' says"):
+    with pytest.raises(TypeError, match="expected the text that 'p' says"):
         star().step(None)
 
 
@@ -321,3 +321,31 @@ def test_roles_stay_with_the_team() -> None:
     env = star()
     assert env.team.casting(roles={"a": "Add."})["a"].role == "Add."
     assert replace(env.team, edges=(("p", "a"),)).teammates("p") == ("a",)
+
+
+def test_what_was_not_delivered_went_to_nobody() -> None:
+    class Strict(TeamEnv):
+        name = "strict_v0"
+
+        def __init__(self) -> None:
+            super().__init__(Team.orchestrated("p", ["s"]))
+
+        def begin(self, rng: np.random.Generator) -> int:
+            return 0
+
+        def hear(self, state: int, message: Message) -> Any:
+            return Heard(state, "say it again", valid=False) if message.text == "no" else state
+
+        def score(self, state: int) -> float:
+            return 0.0
+
+    env = Strict()
+    env.reset(seed=0)
+    env.step("@s no")
+    assert (env.delivery.to, env.delivery.valid) == ((), False)
+    env.step("@s yes")
+    assert (env.delivery.to, env.delivery.valid) == (("s",), True)
+
+
+def test_json_of_any_depth_is_only_an_invalid_turn() -> None:
+    assert parse('{"to": ' + "[" * 100_000 + "}")[0] is None

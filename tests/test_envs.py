@@ -89,3 +89,14 @@ def test_unknown_environments_and_arguments_are_named() -> None:
     with pytest.raises(UserError, match="expected module:Class"):
         env_class("no_such_module:Game")
     assert env_class("macredit.envs:Relay") is Relay
+
+
+@pytest.mark.parametrize("length", [0, 33, 2.5, "abc"])
+def test_a_line_that_cannot_be_walked_to_its_end_is_refused(length: Any) -> None:
+    with pytest.raises(UserError, match="expected a line of 1 to 32 agents"):
+        make_env("relay_v0", length=length)
+
+
+def test_a_game_is_no_module_without_a_function() -> None:
+    with pytest.raises(UserError, match="names no function"):
+        make_env("wrapped_v0", env="this")

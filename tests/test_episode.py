@@ -224,3 +224,20 @@ def test_lone_surrogates_survive_a_file(tmp_path: Path) -> None:
     episode = episode_from_json(changed(turns=[{"agent": "a\ud800", "text": "\udfff \u2603"}]))
     write_episodes(tmp_path / "e.jsonl", [episode])
     assert read_episodes(tmp_path / "e.jsonl") == [episode]
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, json.dumps(changed(reward=10**400))])
+def test_absurd_lines_are_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "e.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(UserError, match="line 1"):
+        read_episodes(path)
+
+
+@pytest.mark.parametrize(
+    ("about", "edges"), [({"policy": 3}, []), ({"role": 3}, []), ({"trainable": 1}, []), ({}, 5), ({}, ["pp"])]
+)
+def test_a_team_of_the_wrong_types_is_named(about: dict[str, Any], edges: Any) -> None:
+    team = {"orchestrator": "p", "agents": {"p": about}, "edges": edges}
+    with pytest.raises(UserError, match="team"):
+        episode_from_json(changed(team=team))

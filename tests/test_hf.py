@@ -234,3 +234,13 @@ def test_without_torch_the_extra_is_named() -> None:
     assert out.splitlines()[0] == "['torch']"
     assert "UserError" in out
     assert 'pip install "macredit[train]"' in out
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no folder"):
+        make_policy({"kind": "hf", "model": str(tmp_path)}, name="p")
+
+
+def test_an_adapters_rank_is_at_least_one() -> None:
+    with pytest.raises(UserError, match="LoRA rank is -3"):
+        make_policy({"kind": "hf", "model": "tiny", "lora": {"rank": -3}}, name="p")

@@ -9,6 +9,8 @@ import pytest
 from macredit.agents import HF, make_policy
 from macredit.errors import UserError
 from macredit.learn import Learner, LearnerConfig, Objective, TrainRow
+from macredit.learn.batch import by_sequence, micro_batches, shared_prefix
+from macredit.learn.learner import Metrics
 from macredit.learn.loss import Aggregate, Ratio
 from macredit.policy import Chat, Request
 from macredit.seeds import Key
@@ -97,6 +99,116 @@ def test_the_torch_gradient_is_that_of_the_written_out_loss() -> None:
     written = [p.grad.numpy() for p in policy._parameters.values() if p.grad is not None]
     for one, two in zip(ours, written, strict=True):
         assert np.allclose(one, two, atol=2e-6)
+
+
+ROLE = "You answer in one word, as in: two and two? four. "
+
+
+def written(prompt: str, reply: str, advantage: float, sequence: int) -> TrainRow:
+    """A row of bytes, which are the ids of the tiny tokenizer."""
+    ids = np.array([*(prompt + reply).encode()])
+    mask = np.arange(len(ids)) >= len(prompt)
+    return TrainRow(ids, mask, np.where(mask, -5.5, 0.0), advantage, 1.0, sequence)
+
+
+SHARING: dict[str, tuple[int, list[TrainRow]]] = {
+    "ragged": (
+        49, [written(ROLE + ask, "no" * n, n - 2.5, n) for n, ask in enumerate(("a?", "bcd?", "", "efghij?"), start=1)]
+    ),
+    "two prompts": (
+        50, [written(ROLE + ask, reply, 1.0, n) for n, (ask, reply) in enumerate(zip("aabb", "wxyz", strict=True))]
+    ),
+    "one row": (0, [written(ROLE, "yes", 1.0, 0)]),
+    "one prompt": (49, [written(ROLE, reply, len(reply) - 1.5, n) for n, reply in enumerate(("a", "ab", "ab", "c"))]),
+    "nothing in common": (0, [written(ask, "yes" * n, 1.0, n) for n, ask in enumerate(("abc", "bc", "c"), start=1)]),
+    "one sequence": (50, [written(ROLE + "a" * n, "yes", 1.0, 0) for n in range(1, 4)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+@pytest.mark.parametrize("case", SHARING)
+def test_a_shared_prefix_computed_once_changes_nothing(kind: str, case: str) -> None:
+    expected, rows = SHARING[case]
+    learner = learner_of(kind, LearnerConfig(ratio="sequence-mean", clip_high=1e9, clip_low=1, dual_clip=None))
+    learner.imitate(rows)  # or half of a fresh adapter has no gradient
+    assert shared_prefix(rows) == expected
+    assert len(micro_batches(rows, 10**6)) == 1
+
+    together = gradients(learner, rows, 10**6)
+    again, policy = gradients(learner, rows, 10**6), learner.policy
+    assert isinstance(policy, HF)
+    alone = _gradients_one_by_one(policy, rows)
+    assert len(together) == len(alone)
+    for one, two, three in zip(together, again, alone, strict=True):
+        assert np.array_equal(one, two)
+        assert np.allclose(one, three, atol=2e-6 * max(1, np.abs(three).max()))
+    assert max(np.abs(g).max() for g in together) > 1e-3
+    for row, logp in zip(rows, policy.logprobs(rows), strict=True):
+        assert np.allclose(logp[row.mask], _plain(policy, row).detach().numpy(), atol=1e-5)
+        assert not logp[~row.mask].any()
+
+
+def _plain(policy: HF, row: TrainRow) -> Any:
+    """Log-probabilities of a row's reply, from the whole row in one pass."""
+    ids = torch.tensor(row.ids)[None]
+    logp = torch.log_softmax(policy.module(input_ids=ids).logits[0, :-1], -1)
+    return logp[torch.arange(len(row.ids) - 1), ids[0, 1:]][torch.tensor(row.mask[1:])]
+
+
+def _gradients_one_by_one(policy: HF, rows: Sequence[TrainRow]) -> list[np.ndarray]:
+    """Of the token-mean of −A exp(mean of logp − old over a sequence), no clip."""
+    policy.module.zero_grad()
+    total = torch.zeros(())
+    for unit in by_sequence(rows):
+        moved = torch.cat([_plain(policy, row) - torch.tensor(row.logprob[row.mask]) for row in unit])
+        total = total - unit[0].advantage * len(moved) * moved.mean().exp()
+    (total / sum(row.mask.sum() for row in rows)).backward()
+    return [p.grad.numpy() for p in policy._parameters.values() if p.grad is not None]
+
+
+def passes(learner: Learner, rows: Sequence[TrainRow]) -> tuple[list[int], Metrics]:
+    """How many rows each forward pass of an update had, and the update's metrics."""
+    seen: list[int] = []
+    policy = learner.policy
+    assert isinstance(policy, HF)
+    hook = policy.module.register_forward_pre_hook(
+        lambda _, __, inputs: seen.append(len(inputs["input_ids"])), with_kwargs=True
+    )
+    metrics = learner.update(rows)
+    hook.remove()
+    return seen, metrics
+
+
+def test_rows_without_a_gradient_count_but_are_not_computed() -> None:
+    learner = learner_of("full", LearnerConfig(clip_low=9, clip_high=9, dual_clip=None))
+    moving = SHARING["ragged"][1]
+    idle = [replace(row, advantage=0.0, sequence=9 + n) for n, row in enumerate(SHARING["one prompt"][1])]
+    few, whole = gradients(learner, moving, 10**6), gradients(learner, [*idle, *moving], 10**6)
+    for one, two in zip(few, whole, strict=True):  # 2 + 4 + 6 + 8 trained ids move, 1 + 2 + 2 + 1 do not
+        assert np.allclose(20 / 26 * one, two, atol=1e-6 * np.abs(one).max())
+    seen, metrics = passes(learner, [*idle, *moving])
+    assert seen == [1, 4]  # the prefix, the rows that move
+    assert metrics["tokens"] == 26
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_a_step_in_which_no_row_has_a_gradient(kind: str) -> None:
+    learner = learner_of(kind, LearnerConfig(rate=0.01, weight_decay=0.1))
+    rows = SHARING["ragged"][1]
+    learner.update(rows)
+    before = tensors(learner)
+    seen, metrics = passes(learner, [replace(row, advantage=0.0) for row in rows])
+    assert seen == []
+    assert metrics == {
+        "loss": 0, "tokens": 20, "clip_fraction": 0, "kl": 0, "gradient": 0, "entropy": 5.5, "rate": 0.01
+    }  # fmt: skip
+    for name, now in tensors(learner).items():  # AdamW with gradient 0 at its second step
+        what, key = name.split("/", 1)
+        m, v = 0.9 * before[f"exp_avg/{key}"], 0.999 * before[f"exp_avg_sq/{key}"]
+        moved = 0.01 * m / (1 - 0.9**2) / (np.sqrt(v / (1 - 0.999**2)) + 1e-8)
+        weight = before[f"weight/{key}"] * (1 - 0.01 * 0.1) - moved
+        expected = {"weight": weight, "exp_avg": m, "exp_avg_sq": v, "step": np.array(2.0)}
+        assert np.allclose(now, expected[what], rtol=1e-5, atol=1e-7)
 
 
 @made

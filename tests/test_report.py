@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from macredit.credit import METHODS, AgentCredit, Credits, credit
-from macredit.episode import Episode, episode_from_json
+from macredit.episode import Episode, Turn, episode_from_json
 from macredit.errors import UserError
 from macredit.report import MethodResult, Report, agent_table, exact_index, mean_interval
 from macredit.report.bars import bar, scale_of
@@ -354,3 +354,11 @@ def test_numbers_and_notes_are_written_plainly() -> None:
     assert [number(x) for x in (0.5, -1e-17, 2e-4, None, float("nan"))] == ["0.500", "0.000", "2.0e-04", "—", "—"]
     assert note({"x": {"1": 0.25}, "y": {"2": 0.75}}) == "x (1: 0.250), y (2: 0.750)"
     assert note({}) == ""
+
+
+def test_a_very_long_episode_is_shown_in_part() -> None:
+    turns = tuple(Turn("ab"[i % 2], f"say {i}", f"e/{i}") for i in range(2000))
+    rows = rows_of([Episode("e", "t", turns, 1.0)])
+    (shown,) = transcripts(rows, {})
+    assert len(shown.lines) == 500
+    assert shown.why.endswith("the first 500 of 2000 turns")

@@ -147,6 +147,19 @@ def test_a_failed_request_fails_its_own_episode_alone() -> None:
     assert sorted(e.end for e in said) == ["done", "done", "failed:policy", "failed:policy"]
 
 
+class Mute(Scripted):
+    """Breaks the contract: no text at all."""
+
+    def say(self, batch: Sequence[Request]) -> list[Said]:
+        return [Said(None) for _ in batch]  # type: ignore[arg-type]
+
+
+def test_a_policy_without_a_text_fails_its_episodes_alone() -> None:
+    said = play(World(Relay(2), {"a0": Scripted("stubborn"), "a1": Mute("stubborn")}), tasks_of(0, 1, 2))
+    assert {e.end for e in said} == {"failed:policy"}
+    assert "expected a text" in (said[0].error or "")
+
+
 class Lazy(Scripted):
     """Answers one request a time, the newest first: an engine with an order of its own."""
 

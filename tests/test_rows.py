@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from macredit.episode import Episode, episode_from_json
+from macredit.episode import Episode, Turn, episode_from_json
 from macredit.errors import UserError
 from macredit.rows import rows_of
 
@@ -96,3 +96,17 @@ def test_without_a_team_the_first_speaker_orchestrates_everyone_of_the_task() ->
 def test_a_file_without_any_reward_is_an_error() -> None:
     with pytest.raises(UserError, match=r"none of 2 episodes has a reward \(1 failed\)"):
         rows_of([episode("e0", None, "a"), episode("e1", 1.0, "a", end="failed:env")])
+
+
+def test_a_row_reward_that_overflows_is_named() -> None:
+    played = [episode("e", 1e308, "a", "b", agent_rewards={"b": 1e308}), episode("f", 0.0, "a", "b")]
+    with pytest.raises(UserError, match="group task 't': the reward of turn 1 in episode 'e'"):
+        rows_of(played)
+
+
+def test_a_bare_nan_is_no_reward() -> None:
+    turns = episode("e", None, "a", "b").turns
+    nan = Episode("e", "t", turns, float("nan"))
+    own = Episode("g", "t", tuple(Turn("a", "x", f"g/{i}") for i in range(1)), 1.0, {"a": float("nan")})
+    rows = rows_of([nan, episode("f", 1.0, "a"), own])
+    assert rows.reasons == ("no reward", "no reward", None, "no reward")

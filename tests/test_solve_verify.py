@@ -166,8 +166,8 @@ def test_fumbles_are_wrong_in_the_right_form() -> None:
 
 
 def test_role_texts_carry_examples_only_when_asked() -> None:
-    assert "Assistant: Ann" in SolveVerify().team["solver"].role
-    assert "Assistant:" not in SolveVerify(roles="plain").team["solver"].role
+    assert "--- assistant\nAnn" in SolveVerify().team["solver"].role
+    assert "--- assistant" not in SolveVerify(roles="plain").team["solver"].role
     assert SolveVerify(solo=True).team.names == ("solver",)
 
 

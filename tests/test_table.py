@@ -107,3 +107,12 @@ def test_export_is_found_by_its_files(tmp_path: Path) -> None:
 def test_settings_it_cannot_follow() -> None:
     with pytest.raises(UserError, match="plain gradient descent"):
         Learner(Table(["x"]), LearnerConfig(schedule="cosine"))
+
+
+def test_an_export_does_not_depend_on_the_order_in_which_contexts_came(tmp_path: Path) -> None:
+    one, two = Table(["a", "b"], name="t"), Table(["a", "b"], name="t")
+    for table, prompts in ((one, "xy"), (two, "yx")):
+        for prompt in prompts:
+            table.logits[table.context("p", prompt)] = np.array([1.0, 2.0])
+        table.export(tmp_path / prompts)
+    assert (tmp_path / "xy" / "table.json").read_bytes() == (tmp_path / "yx" / "table.json").read_bytes()

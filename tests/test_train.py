@@ -254,3 +254,12 @@ def test_tensorboard_files(tmp_path: Path) -> None:
     writer.add_scalar("reward", 0.5, 1)
     writer.flush()  # type: ignore[attr-defined]
     assert list(tmp_path.glob("events.*"))
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+    broken = config(steps=2, warm_start=str(tmp_path / "none.jsonl"))
+    with pytest.raises(UserError, match="cannot be read"):
+        train(world_of(broken), broken, tmp_path / "run")
+    own = config(steps=2)
+    assert len(train(world_of(own), own, tmp_path / "run")) == 2
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["train"]["warm_start"] == ""

@@ -180,3 +180,11 @@ def test_indices_by_name() -> None:
 def test_a_missing_game_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         read_game(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"n": 1, "table": [0, 1' + "0" * 400 + "]}"])
+def test_absurd_games_are_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "game.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"game\.json"):
+        read_game(path)

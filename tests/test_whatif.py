@@ -1,6 +1,7 @@
 """Counterfactual replays: what they find, and which calls they do not make."""
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from macredit.agents import Scripted, Table, make_policy
 from macredit.collect import tree
 from macredit.env import Message, TeamEnv
 from macredit.envs import Relay, make_env
-from macredit.episode import Counterfactual, Episode, episode_from_json, episode_line
+from macredit.episode import Counterfactual, Episode, Turn, episode_from_json, episode_line
 from macredit.errors import UserError
 from macredit.policy import BatchPolicy, Request, Said
 from macredit.rollout import World, play, tasks_of
@@ -325,3 +326,20 @@ def test_drawn_trees_fill_the_budget_at_turns_of_trainable_agents() -> None:
     assert len(grown) == 24
     branched = {e.forked_from["turn"] for e in grown if e.forked_from}
     assert branched <= {1, 3, 5}
+
+
+def test_players_of_a_large_record_without_teams_take_linear_time() -> None:
+    episodes = [
+        Episode(f"e{i}", f"t{i}", (Turn("p", "x", f"e{i}/0"), Turn("s", "x", f"e{i}/1")), 1.0) for i in range(8000)
+    ]
+    whatif = WhatIf(episodes)
+    begun = time.perf_counter()
+    assert {whatif.players_of(e) for e in range(len(episodes))} == {("s",)}
+    assert time.perf_counter() - begun < 1
+
+
+def test_two_texts_instead_of_one_message_are_two_replays() -> None:
+    world = World(make_env("relay_v0"), {f"a{i}": Scripted("perfect", expert=Relay.expert) for i in range(3)})
+    whatif = WhatIf(play(world, tasks_of(0, 1)), world)
+    told = whatif.replay([whatif.say_instead(0, 1, "amber?"), whatif.say_instead(0, 1, "birch?")])
+    assert [episode.turns[1].text for episode in told] == ["amber?", "birch?"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -187,8 +188,8 @@ def redundant(rows: Rows, marginals: Values, shares: Values | None = None) -> li
         if abs(value.value) <= _ZERO and (shares is None or abs(shares[e, agent].value) > _ZERO):
             silent.setdefault(e, []).append(agent)
     if shares is None:
-        least = {e: sum(other == e for other, _ in marginals) for e in silent}
-        silent = {e: names for e, names in silent.items() if len(names) == least[e] > 1 and rows.team_reward[e] != 0}
+        players = Counter(e for e, _ in marginals)
+        silent = {e: names for e, names in silent.items() if len(names) == players[e] > 1 and rows.team_reward[e] != 0}
     if not silent:
         return []
     e, names = next(iter(silent.items()))

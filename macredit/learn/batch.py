@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,11 @@ from macredit.rows import Rows, rows_of
 
 if TYPE_CHECKING:
     from macredit.credit.method import Credits
+
+_SHORTEST_PREFIX = 16
+"""Shorter shared prefixes are not worth a pass of their own."""
+_PASS = 64
+"""What another pass costs besides its tokens, in tokens: every weight is read, and gets its gradient added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +89,54 @@ def by_sequence(rows: Iterable[TrainRow]) -> list[list[TrainRow]]:
     return list(groups.values())
 
 
-def micro_batches(rows: Sequence[TrainRow], batch_tokens: int) -> list[list[TrainRow]]:
-    """Rows in groups of at most ``batch_tokens`` padded tokens, like lengths together, no sequence split.
+def by_gradient(rows: Iterable[TrainRow]) -> tuple[list[TrainRow], list[TrainRow]]:
+    """Rows that move a policy, and rows that do not: of sequences with all advantages 0 and no KL term."""
+    moving: list[TrainRow] = []
+    idle: list[TrainRow] = []
+    for unit in by_sequence(rows):
+        moves = any(row.advantage != 0 or row.reference is not None for row in unit)
+        (moving if moves else idle).extend(unit)
+    return moving, idle
 
-    A sequence that is longer on its own is a group of its own.
+
+def micro_batches(rows: Iterable[TrainRow], batch_tokens: int) -> list[list[TrainRow]]:
+    """Rows in groups that cost at most ``batch_tokens`` each (see :func:`cost`), no sequence split.
+
+    Rows that begin alike become neighbours; then the two neighbouring groups whose union saves most are united, until
+    no union saves anything. A sequence that costs more on its own is a group of its own.
     """
-    batches: list[list[TrainRow]] = []
-    longest = 0
-    for unit in sorted(by_sequence(rows), key=lambda unit: max(len(row.ids) for row in unit)):
-        longest = max(longest, *(len(row.ids) for row in unit))
-        if batches and longest * (len(batches[-1]) + len(unit)) <= batch_tokens:
-            batches[-1].extend(unit)
-        else:
-            batches.append(list(unit))
-            longest = max(len(row.ids) for row in unit)
+
+    def saved(one: list[TrainRow], two: list[TrainRow]) -> float:
+        union = cost(one + two)
+        return cost(one) + cost(two) + _PASS - union if union <= batch_tokens else -1.0
+
+    batches = sorted(by_sequence(rows), key=lambda unit: unit[0].ids.tolist())
+    gains = [saved(one, two) for one, two in pairwise(batches)]
+    while gains and max(gains) >= 0:
+        n = gains.index(max(gains))
+        batches[n : n + 2] = [batches[n] + batches[n + 1]]
+        near = slice(max(n - 1, 0), n + 2)
+        gains[near] = [saved(one, two) for one, two in pairwise(batches[near])]
     return batches
+
+
+def cost(rows: Sequence[TrainRow]) -> float:
+    """What computing rows at once costs, in tokens: the prefix they share once, the padded rest of each.
+
+    The keys and values of a shared prefix are kept for every row, about an eighth of what a token keeps in all.
+    """
+    shared = shared_prefix(rows)
+    rest = max(len(row.ids) for row in rows) - shared
+    return shared + len(rows) * (rest + shared / 8)
+
+
+def shared_prefix(rows: Sequence[TrainRow]) -> int:
+    """How many ids rows begin with alike, none of which predicts a trained id; 0 where that saves next to nothing."""
+    length = min(int(row.mask.argmax()) for row in rows) - 1
+    for row in rows[1:]:
+        differs = rows[0].ids[:length] != row.ids[:length]
+        length = int(differs.argmax()) if differs.any() else length
+    return length if len(rows) > 1 and length >= _SHORTEST_PREFIX else 0
 
 
 def train_rows(credit: Credits, policy: str) -> list[TrainRow]:

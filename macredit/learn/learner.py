@@ -63,7 +63,7 @@ class LearnerConfig:
     max_norm: float = 1.0
     """Gradients with a larger norm are scaled down to it."""
     batch_tokens: int = 4096
-    """Padded tokens in one forward pass; more rows are accumulated."""
+    """Computed tokens (see ``batch.cost``) in one micro-batch; more rows are accumulated."""
     seed: int = 0
     """Order of minibatches."""
 

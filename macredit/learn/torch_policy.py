@@ -7,6 +7,7 @@ The module stays in evaluation mode, so that training sees the probabilities tha
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,10 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import get_scheduler
+from torch.nn.utils.rnn import pad_sequence
+from transformers import DynamicCache, get_scheduler
 from transformers.utils.logging import disable_progress_bar
 
-from macredit.learn.batch import TrainRow, micro_batches
+from macredit.learn.batch import TrainRow, by_gradient, micro_batches, shared_prefix
 from macredit.learn.learner import LearnerConfig, Metrics, Objective, State
 from macredit.learn.loss import FloatK
 from macredit.policy import BatchPolicy
@@ -93,11 +95,19 @@ class TorchPolicy(BatchPolicy):
         return [found[id(row)] for row in rows]
 
     def update(self, rows: Sequence[TrainRow], loss: Objective) -> Metrics:
-        """One optimiser step, accumulated over micro-batches that add up to the whole batch exactly."""
-        batches = micro_batches(rows, self._config.batch_tokens)
-        tokens = loss.tokens([row for batch in batches for row in batch])
+        """One optimiser step, accumulated over micro-batches that add up to the whole batch exactly.
+
+        Rows that cannot move the policy (:func:`macredit.learn.batch.by_gradient`) count in the coefficients but are
+        not computed; the metrics take them as they were sampled, with −log-probability, whose mean is the entropy, for
+        the entropy. If no row can, the step is AdamW's with gradient 0: moments decay, and momentum, weight decay and
+        schedule go on.
+        """
+        moving, idle = (rows, []) if loss.imitate else by_gradient(rows)
+        batches = micro_batches(moving, self._config.batch_tokens)
+        tokens = loss.tokens([row for batch in (*batches, idle) for row in batch])
         self.activate()
-        self._optimizer.zero_grad()
+        for p in self._parameters.values():
+            p.grad = torch.zeros_like(p)
         logps, entropies, start = [], [], 0
         for batch in batches:
             logp, entropy = _log_probabilities(self.module, batch, self._pad, self._temperature)
@@ -106,6 +116,8 @@ class TorchPolicy(BatchPolicy):
             slope = loss(logps[-1], tokens.part(start, start + len(logp))).gradient
             (torch.as_tensor(slope, dtype=logp.dtype, device=logp.device) * logp).sum().backward()  # type: ignore[no-untyped-call]
             start += len(logp)
+        logps.append(tokens.old[start:])
+        entropies.append(-tokens.old[start:])
         norm = torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._config.max_norm)
         rate = self._optimizer.param_groups[0]["lr"]
         self._optimizer.step()
@@ -187,30 +199,46 @@ class TorchPolicy(BatchPolicy):
             yield self._reference
 
 
-def left_padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> dict[str, Tensor]:
-    """Ids, attention mask and positions (int[B, L] each) of rows that end together."""
-    longest = max(len(row) for row in rows)
-    ids = torch.tensor([[pad] * (longest - len(row)) + list(row) for row in rows], device=device)
-    mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows], device=device)
-    return {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+def cache_argument(module: Any) -> str:
+    """What a model's forward calls its cache: the older name of transformers, or the newer."""
+    inner = module.get_base_model() if hasattr(module, "get_base_model") else module
+    return "cache" if "cache" in inspect.signature(inner.forward).parameters else "past_key_values"
 
 
 def _log_probabilities(module: Any, rows: Sequence[TrainRow], pad: int, temperature: float) -> tuple[Tensor, Tensor]:
-    """float[K] log-probabilities of the masked ids, rows one after another, and the entropies where they stand."""
+    """float[K] log-probabilities of the masked ids, rows one after another, and the entropies where they stand.
+
+    The prefix that all rows share is computed once, with gradient. What follows is padded at its end, where no causal
+    attention looks: it needs no attention mask.
+    """
     device = next(module.parameters()).device
-    inputs = left_padded([row.ids.tolist() for row in rows], pad, device)
-    kept = max(len(row.ids) - int(row.mask.argmax()) for row in rows)  # from the first masked id of any row
-    logits = module(**inputs, use_cache=False, logits_to_keep=kept + 1).logits[:, :-1]  # float[B, kept, V]
-    mask = torch.zeros(len(rows), kept, dtype=torch.bool)
-    for b, row in enumerate(rows):
-        tail = torch.as_tensor(row.mask[-kept:])
-        mask[b, kept - len(tail) :] = tail
-    mask = mask.to(device)
-    logp = torch.log_softmax(logits[mask].float() / temperature, dim=-1)  # float[K, V]
-    chosen = logp.gather(-1, inputs["input_ids"][:, -kept:][mask][:, None])[:, 0]
+    shared = shared_prefix(rows)
+    inputs: dict[str, Any] = {"use_cache": False}
+    if shared:
+        cache = DynamicCache()
+        inputs = {"use_cache": True, cache_argument(module): cache}
+        module(input_ids=torch.as_tensor(rows[0].ids[None, :shared], device=device), logits_to_keep=1, **inputs)
+        cache.batch_repeat_interleave(len(rows))
+    ids = pad_sequence([torch.as_tensor(row.ids[shared:]) for row in rows], batch_first=True, padding_value=pad)
+    mask = pad_sequence([torch.as_tensor(row.mask[shared:]) for row in rows], batch_first=True)
+    ids, mask = ids.to(device), mask.to(device)  # int and bool [B, L]
+    with _logits_only_at(module, mask.roll(-1, dims=1)):  # an id is predicted one place before it
+        logits = module(input_ids=ids, **inputs).logits
+    logp = torch.log_softmax(logits.float() / temperature, dim=-1)  # float[K, V]
+    chosen = logp.gather(-1, ids[mask][:, None])[:, 0]
     with torch.no_grad():
         entropy = -(logp.exp() * logp).sum(-1)
     return chosen, entropy
+
+
+@contextmanager
+def _logits_only_at(module: Any, places: Tensor) -> Iterator[None]:
+    """The output layer sees float[K, D], its input at the K places (bool[B, L]), so that no other logit is computed."""
+    hook = module.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (inputs[0][places],))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _array(tensor: Tensor) -> np.ndarray[Any, Any]:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 def console_text(report: Report) -> RenderableType:
     """Everything but the episodes, as rich tables."""
-    parts: list[RenderableType] = [Text(_safe(report.title), style="bold"), _facts(report)]
-    parts += [_safe_text(note) for note in report.notes]
+    parts: list[RenderableType] = [Text(safe(report.title), style="bold"), _facts(report)]
+    parts += [safe_text(note) for note in report.notes]
     if report.measured or report.exact:
-        parts += [Text(), _credit(report), *(_safe_text(note, "dim") for note in footnotes(report.measured))]
-    parts += [_safe_text(sentence) for sentence in report.explanations]
+        parts += [Text(), _credit(report), *(safe_text(note, "dim") for note in footnotes(report.measured))]
+    parts += [safe_text(sentence) for sentence in report.explanations]
     if report.measured:
         parts += [Text(), _cost(report.measured)]
-    parts += [_safe_text(f"warning · {source}: {text}", "yellow") for source, text in report.warnings]
+    parts += [safe_text(f"warning · {source}: {text}", "yellow") for source, text in report.warnings]
     return Group(*parts)
 
 
@@ -42,7 +42,7 @@ def _facts(report: Report) -> Table:
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
     for name, sentence in headline(report).items():
-        grid.add_row(name, _safe_text(sentence))
+        grid.add_row(name, safe_text(sentence))
     return grid
 
 
@@ -51,12 +51,12 @@ def _credit(report: Report) -> Table:
     table.add_column("")
     agents = report.agents
     for name in agents:
-        table.add_column(_safe_text(name), justify="right")
+        table.add_column(safe_text(name), justify="right")
     for label, result in report.measured.items():
-        table.add_row(_safe_text(label), *(Text(credit(result.by_agent.get(name))) for name in agents))
+        table.add_row(safe_text(label), *(Text(credit(result.by_agent.get(name))) for name in agents))
     for index, values in (report.exact or {}).items():
         table.add_row(
-            _safe_text(exactly(index), "dim"),
+            safe_text(exactly(index), "dim"),
             *(Text(number(values.get(name)), "dim") for name in agents),
         )
     return table
@@ -71,15 +71,15 @@ def _cost(measured: Mapping[str, MethodResult]) -> RenderableType:
     for name in spent:
         table.add_column(COSTS[name], justify="right")
     for label, result in measured.items():
-        table.add_row(_safe_text(label), *(count(result.cost.get(name)) for name in spent))
+        table.add_row(safe_text(label), *(count(result.cost.get(name)) for name in spent))
     return table
 
 
-def _safe_text(text: str, style: str = "") -> Text:
+def safe_text(text: str, style: str = "") -> Text:
     """Never read as markup."""
-    return Text(_safe(text), style=style)
+    return Text(safe(text), style=style)
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """Control characters, which could drive the terminal, and lone surrogates shown as what they are."""
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)

@@ -15,6 +15,8 @@ FOLD = 600
 """A text with more characters than this is folded behind its beginning."""
 LONGEST = 20_000
 """And cut here: the whole text stands in the episodes file."""
+MOST_TURNS = 500
+"""So many turns of an episode are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,10 @@ def _spread(rows: Rows, columns: Mapping[str, Column]) -> FloatN:
 
 def _transcript(rows: Rows, columns: Mapping[str, Column], e: int, why: str) -> Transcript:
     episode = rows.episodes[e]
-    lines = tuple(_line(rows, columns, int(n)) for n in np.flatnonzero(rows.episode == e))
+    told = np.flatnonzero(rows.episode == e)
+    lines = tuple(_line(rows, columns, int(n)) for n in told[:MOST_TURNS])
+    if len(told) > MOST_TURNS:
+        why += f"; the first {MOST_TURNS} of {len(told)} turns"
     reward = episode.reward if episode.scored else None
     return Transcript(episode.id, why, reward, episode.end, episode.error, lines)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +47,7 @@ def read_game(path: str | os.PathLike[str]) -> Game:
         raise UserError(f"{path}: cannot be read ({error.strerror}); expected a game file (JSON)") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error}); expected a game object") from None
     try:
         return game_from_json(data)
@@ -127,6 +127,6 @@ def _from_table(n: Any, table: Any) -> Game:
 
 
 def _worth(worth: Any, coalition: str) -> float:
-    if not isinstance(worth, int | float) or isinstance(worth, bool) or not math.isfinite(worth):
+    if not isinstance(worth, int | float) or isinstance(worth, bool) or not abs(worth) <= sys.float_info.max:
         raise UserError(f"the worth of coalition {coalition} is {repr(worth)[:60]}; expected a finite number")
     return float(worth)

@@ -1,0 +1,68 @@
+"""Killed and interrupted runs of the real command line: what was complete is kept, and goes on."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from macredit.episode import read_episodes
+
+
+def start(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "macredit.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def wait_for(path: Path, lines: int) -> None:
+    limit = time.monotonic() + 60
+    while time.monotonic() < limit:
+        if path.exists() and path.read_bytes().count(b"\n") >= lines:
+            return
+        time.sleep(0.01)  # polling a file another process writes
+    raise TimeoutError(path)
+
+
+LONG = ["play", "relay_v0", "--policy", "scripted:perfect", "-n", "60000"]
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_an_interrupted_play_leaves_a_valid_file(tmp_path: Path, sent: signal.Signals, status: int) -> None:
+    path = tmp_path / "e.jsonl"
+    running = start(*LONG, "-o", str(path))
+    wait_for(path, 50)
+    running.send_signal(sent)
+    running.communicate(timeout=60)
+    assert running.returncode == status
+    kept = read_episodes(path)
+    assert 50 <= len(kept) < 60000
+    assert all(e.end == "done" for e in kept)
+
+
+@pytest.mark.slow
+def test_a_killed_training_run_resumes_to_the_weights_of_an_unbroken_one(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    words = ["train", "--env", "coalition_v0", "--model", "tiny", "--lora", "4", "--method", "sharp", "--tasks", "2"]
+    words += ["--group", "4", "--steps", "6", "--save-every", "2", "--evaluate-tasks", "0"]
+    whole = start(*words, "-o", str(tmp_path / "whole"))
+    whole.communicate(timeout=300)
+    assert whole.returncode == 0
+    broken = start(*words, "-o", str(tmp_path / "broken"))
+    wait_for(tmp_path / "broken" / "metrics.jsonl", 3)
+    broken.kill()
+    broken.communicate(timeout=60)
+    again = start("train", "--resume", str(tmp_path / "broken"))
+    again.communicate(timeout=300)
+    assert again.returncode == 0
+    for agent in ("planner", "a", "b", "c"):
+        files = [tmp_path / run / agent / "adapter_model.safetensors" for run in ("whole", "broken")]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    rewards = [
+        [json.loads(line)["reward"] for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()]
+        for run in ("whole", "broken")
+    ]
+    assert rewards[0] == rewards[1]

@@ -1,0 +1,63 @@
+"""The structure: what may import what, what installs, and what stays light."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import macredit
+
+ROOT = Path(__file__).parents[1]
+OUTWARD = ("macredit.envs", "macredit.agents", "envs", "agents")
+
+
+def imported(path: Path) -> set[str]:
+    """Every module a file imports, at any depth."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    froms = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0}
+    return names | froms
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "macredit").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_inward(path: Path) -> None:
+    if path.name != "cli.py":
+        assert not {name for name in imported(path) if name.startswith(OUTWARD)}
+
+
+@pytest.mark.parametrize("folder", ["envs", "agents"])
+def test_environments_and_policies_do_not_import_each_other(folder: str) -> None:
+    for path in (ROOT / folder).glob("*.py"):
+        assert not {name for name in imported(path) if name.startswith(OUTWARD)}
+
+
+def test_every_package_is_listed() -> None:
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    inside = {".".join(p.parent.relative_to(ROOT).parts) for p in (ROOT / "macredit").rglob("__init__.py")}
+    assert listed == inside | {"macredit.envs", "macredit.agents"}
+
+
+@pytest.mark.parametrize(
+    "module", ["macredit", "macredit.learn", "macredit.credit", "macredit.advantage", "macredit.cli"]
+)
+def test_light_parts_stay_light(module: str) -> None:
+    heavy = "{'torch', 'transformers', 'peft', 'matplotlib'} & sys.modules.keys()"
+    subprocess.run(
+        [sys.executable, "-c", f"import {module}, sys; sys.exit(str({heavy}) if {heavy} else 0)"], check=True
+    )
+
+
+@pytest.mark.parametrize("module", ["macredit.learn", "macredit.credit", "macredit.advantage", "macredit.values"])
+def test_the_mathematics_needs_no_environment(module: str) -> None:
+    code = f"import {module}, sys; sys.exit('pettingzoo' in sys.modules or 'gymnasium' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_front_door_opens_every_name() -> None:
+    for name in macredit.__all__:
+        assert getattr(macredit, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = macredit.nothing
