@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from macredit.config import MethodConfig, RunConfig, TrainConfig, read_config
+from macredit.config import AgentConfig, MethodConfig, RunConfig, TrainConfig, read_config
 from macredit.episode import Episode, EpisodeWriter, read_episodes, write_atomically
 from macredit.errors import OutsideError, UserError, unknown
 from macredit.rollout import World
@@ -154,6 +154,7 @@ def credit(
     """
     from macredit.measure import run_method
     from macredit.report import Report
+    from macredit.tables import turns_table
 
     with replaying(episodes, replays) as whatif:
         result = run_method(method, whatif, preset, pairs(set_, plain=True))
@@ -166,7 +167,7 @@ def credit(
         print(json.dumps(credits.to_json(method, preset, result.settings, result.cost)))
         return
     report = Report(f"{method} on {episodes}", (result,), credits.rows, exact_of(whatif))
-    show(_turns_table(credits))
+    show(turns_table(credits))
     show(report.text())
 
 
@@ -253,6 +254,7 @@ def compare(
     """
     from macredit.compare import compare as compare_methods
     from macredit.report import Report
+    from macredit.tables import comparison_tables
     from macredit.train import train as train_team
 
     config = RunConfig({"name": env, **pairs(arg)}, named(policy))
@@ -271,7 +273,7 @@ def compare(
         f"{env}: {len(found)} methods at {budget} evaluations", tuple(first), rows, world.env.exact_credit()
     )
     report.save(out / "report.html")
-    show(_comparison_table(found))
+    show(comparison_tables(found))
     say(f"numbers: {out / 'comparison.json'}; report of the first seed: {out / 'report.html'}")
 
 
@@ -306,6 +308,7 @@ def train(
         resume: Go on with the run in this folder.
         tensorboard: Also write TensorBoard's files into the run's folder.
     """
+    from macredit.tables import training_table
     from macredit.train import tensorboard as writer
     from macredit.train import train as train_team
 
@@ -324,7 +327,7 @@ def train(
     trackers = [writer(out / "tensorboard")] if tensorboard else []
     metrics = train_team(world, run, out, solo=solo, resume=resume is not None, trackers=trackers)
     _write_run_report(out)
-    show(_training_table(metrics))
+    show(training_table(metrics))
     say(f"run: {out}; report: {out / 'report.html'}; use a trained agent by --policy NAME={out}/NAME")
 
 
@@ -487,7 +490,8 @@ def replaying(path: Path, replays: Replays) -> Any:
     episodes = read_episodes(path)
     world = None
     if replays.policy or replays.env:
-        world = world_of(RunConfig(_env_of(episodes, replays), named(replays.policy)))
+        config = RunConfig(_env_of(episodes, replays), named(replays.policy), _agents_of(episodes))
+        world = world_of(config)
     with progress("replaying", None) as tick:
         yield WhatIf(
             episodes, world, absence=replays.absence, players=replays.players, replicates=replays.replicates,
@@ -506,6 +510,14 @@ def _env_of(episodes: Sequence[Episode], replays: Replays) -> dict[str, Any]:
     if code:
         raise UserError(f"the record names code to run, {code[0]!r}; if you trust it, give --env and --arg yourself")
     return {**(first.env_args or {}), **pairs(replays.arg), "name": first.env}
+
+
+def _agents_of(episodes: Sequence[Episode]) -> tuple[AgentConfig, ...]:
+    """Roles and policies as recorded: a replay asks the team that played."""
+    team = episodes[0].team
+    if team is None or any(e.team != team for e in episodes):
+        return ()
+    return tuple(AgentConfig(a.name, a.role, a.policy, trainable=a.trainable) for a in team.agents)
 
 
 _CODE = re.compile(r"[^\s:/]+:\w+")
@@ -567,68 +579,7 @@ def _solo(run: RunConfig, world: World) -> RunConfig:
     return RunConfig({**run.env, "solo": True}, {"*": spec})
 
 
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
-def _turns_table(credits: Any) -> Table:
-    from macredit.report.text import safe
-
-    table = Table("episode", "turn", "agent", "credit", "advantage", "weight", "why")
-    shown = 40
-    rows = credits.rows
-    for n in range(min(shown, len(rows))):
-        table.add_row(
-            safe(rows.episodes[rows.episode[n]].id), str(rows.turn[n]), safe(rows.agents[rows.agent[n]]),
-            f"{credits.credit[n]:.4f}", f"{credits.advantage[n]:+.4f}", f"{credits.weight[n]:.3g}",
-            credits.reasons[n] or "",
-        )  # fmt: skip
-    if len(rows) > shown:
-        table.caption = f"the first {shown} of {len(rows)} turns; --json has all"
-    return table
-
-
-def _comparison_table(found: Sequence[Any]) -> Table:
-    agents = list(found[0].agents)
-    table = Table(
-        "method", *agents, "error", "fidelity", "episodes", "replays", "calls", "sampled tokens",
-        caption="mean credit ± standard error over seeds; error: against the exact index it estimates; "
-        "fidelity: Spearman with exact Shapley",
-    )  # fmt: skip
-    for c in found:
-        cells = [_pm(c.agents[a], c.stderr[a]) for a in agents]
-        costs = [f"{c.cost[k]:.0f}" for k in ("replays", "calls", "sampled_tokens")]
-        table.add_row(c.method, *cells, _number(c.error), _number(c.fidelity), str(c.episodes), *costs)
-    exact = {name: row for c in found for name, row in [(c.method, c.exact)] if row}
-    for name, row in exact.items():
-        table.add_row(f"exact for {name}", *(_number(row.get(a)) for a in agents))
-    return table
-
-
-def _training_table(metrics: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table("step", "reward", "credit", "held-out avg@k", "pass@k")
-    for row in metrics:
-        for what in ("evaluation", "solo"):
-            if what in row:
-                e = row[what]
-                low, high = e["avg_interval"] or (float("nan"), float("nan"))
-                team = "" if what == "evaluation" else " (one agent alone)"
-                table.add_row(
-                    f"{row['step']}{team}", "", "", f"{e['avg']:.3f} [{low:.3f}, {high:.3f}] k={e['k']}",
-                    f"{e['passed']:.3f} [{e['pass_interval'][0]:.3f}, {e['pass_interval'][1]:.3f}]",
-                )  # fmt: skip
-    steps = [row for row in metrics if "reward" in row]
-    for row in steps[:1] + steps[-1:]:
-        credit_ = " ".join(f"{a} {_number(v)}" for a, v in row["credit"].items())
-        table.add_row(str(row["step"]), f"{row['reward']:.3f}", credit_)
-    return table
-
-
-def _number(x: float | None) -> str:
-    return "—" if x is None else f"{x:.3f}"
-
-
-def _pm(x: float | None, e: float | None) -> str:
-    return _number(x) if e is None else f"{x:.3f} ±{e:.3f}"
+# -- what people see ---------------------------------------------------------------------------------------------------
 
 
 def _verdict(results: Sequence[Any]) -> None:

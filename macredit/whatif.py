@@ -286,6 +286,9 @@ class WhatIf:
         if e in self._points:
             return self._points[e]
         world, episode = self._need_world(), self.episodes[e]
+        here = {agent.name: agent.role for agent in world.env.team.agents}
+        if episode.team is not None and here != {agent.name: agent.role for agent in episode.team.agents}:
+            raise _mismatch(episode, "agents and roles are others", f"a team of {', '.join(here)} with its own roles")
         scene = Scene(world, Plan(episode.id, self._key(e), continuation=self.continuation))
         points = []
         for t, turn in enumerate(episode.turns):

@@ -17,6 +17,7 @@ from macredit.episode import write_episodes
 from macredit.errors import UserError
 from macredit.rollout import World, play, tasks_of
 from macredit.train import Run, flat, train
+from macredit.whatif import WhatIf
 
 TABLES = {"*": {"kind": "table", "replies": ["help", "pass"]}, "planner": {"kind": "scripted", "style": "perfect"}}
 PLANNER = (AgentConfig("planner", trainable=False),)
@@ -230,6 +231,35 @@ evaluate_k = 2
         path.write_text(wrong)
         assert main(["train", str(path), "-o", str(tmp_path / "wrong")]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_an_episode_is_replayed_by_the_team_that_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Roles and policies of a configuration travel in the record, so that replays ask the same prompts."""
+    own = config("grpo", agents=(AgentConfig("planner", trainable=False), AgentConfig("a", "You help.", "p")),
+                 policies={**TABLES, "p": TABLES["*"]}, steps=1)  # fmt: skip
+    train(world_of(own), own, tmp_path / "run")
+    words = ["credit", str(tmp_path / "run" / "episodes.jsonl"), "--method", "sharp", "--json"]
+    tables = [w for name in ("p", "b", "c") for w in ("--policy", f"{name}={tmp_path / 'run' / name}")]
+    assert main([*words, *tables, "--policy", "planner=scripted:perfect"]) == 0
+    assert json.loads(capsys.readouterr().out)["cost"]["replays"] > 0
+
+
+def test_another_teams_record_does_not_replay() -> None:
+    own = config(agents=(*PLANNER, AgentConfig("a", "You help.")))
+    said = play(world_of(own), tasks_of(0, 1))
+    with pytest.raises(UserError, match="agents and roles are others"):
+        WhatIf(said, world_of(config())).ask([(0, frozenset("a"))])
+
+
+@pytest.mark.parametrize("kind", ["table:unknown,1,2", "hf:tiny"])
+def test_one_agent_alone_is_the_baseline(tmp_path: Path, kind: str) -> None:
+    words = ["train", "--env", "solve_verify_v0", "--arg", "dataset=chain_sum", "--policy", kind, "--steps", "1"]
+    words += ["--tasks", "1", "--group", "2", "--evaluate-tasks", "2", "--evaluate-k", "1", "--solo"]
+    assert main([*words, "-o", str(tmp_path)]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [set(row) & {"evaluation", "solo", "reward"} for row in rows] == [
+        {"evaluation"}, {"solo"}, {"reward"}, {"evaluation"},
+    ]  # fmt: skip
 
 
 def test_metrics_are_flattened_for_trackers(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""Results as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from macredit.compare import Compared
+from macredit.credit import Credits
+from macredit.report.text import safe
+
+SHOWN = 40
+"""Turns that are listed; ``--json`` has all."""
+
+
+def turns_table(credits: Credits) -> Table:
+    """Credit and advantage of the first turns."""
+    table = Table("episode", "turn", "agent", "credit", "advantage", "weight", "why")
+    rows = credits.rows
+    for n in range(min(SHOWN, len(rows))):
+        table.add_row(
+            safe(rows.episodes[rows.episode[n]].id), str(rows.turn[n]), safe(rows.agents[rows.agent[n]]),
+            f"{credits.credit[n]:.4f}", f"{credits.advantage[n]:+.4f}", f"{credits.weight[n]:.3g}",
+            credits.reasons[n] or "",
+        )  # fmt: skip
+    if len(rows) > SHOWN:
+        table.caption = f"the first {SHOWN} of {len(rows)} turns; --json has all"
+    return table
+
+
+def comparison_tables(found: Sequence[Compared]) -> Group:
+    """Credit beside the truth, then what it cost."""
+    agents = list(found[0].agents)
+    credit = Table("method", *agents, title="mean credit ± standard error over seeds")
+    for c in found:
+        credit.add_row(c.method, *(_pm(c.agents[a], c.stderr[a]) for a in agents))
+    for c in found:
+        if c.exact:
+            credit.add_row(f"exact for {c.method}", *(_number(c.exact.get(a)) for a in agents), style="bold")
+    cost = Table(
+        "method", "error", "fidelity", "episodes", "replays", "calls", "tokens", "seconds",
+        caption="error: root mean square against the exact index that the method estimates; fidelity: Spearman "
+        "correlation with exact Shapley over agents; episodes: originals a seed; the rest summed over seeds",
+    )  # fmt: skip
+    for c in found:
+        spent = [f"{c.cost[k]:.0f}" for k in ("replays", "calls", "sampled_tokens")]
+        cost.add_row(
+            c.method, _number(c.error), _number(c.fidelity), str(c.episodes), *spent, f"{c.cost['seconds']:.2f}"
+        )
+    return Group(credit, cost)
+
+
+def training_table(metrics: Sequence[Mapping[str, Any]]) -> Table:
+    """Held-out scores, and the first and last step."""
+    table = Table("step", "reward", "credit", "held-out avg@k", "pass@k")
+    for row in metrics:
+        for what in ("evaluation", "solo"):
+            if what in row:
+                e = row[what]
+                low, high = e["avg_interval"] or (float("nan"), float("nan"))
+                team = "" if what == "evaluation" else " (one agent alone)"
+                table.add_row(
+                    f"{row['step']}{team}", "", "", f"{e['avg']:.3f} [{low:.3f}, {high:.3f}] k={e['k']}",
+                    f"{e['passed']:.3f} [{e['pass_interval'][0]:.3f}, {e['pass_interval'][1]:.3f}]",
+                )  # fmt: skip
+    steps = [row for row in metrics if "reward" in row]
+    for row in steps[:1] + steps[-1:]:
+        credit = " ".join(f"{a} {_number(v)}" for a, v in row["credit"].items())
+        table.add_row(str(row["step"]), f"{row['reward']:.3f}", credit)
+    return table
+
+
+def _number(x: float | None) -> str:
+    return "—" if x is None else f"{x:z.3f}"
+
+
+def _pm(x: float | None, e: float | None) -> str:
+    return _number(x) if e is None else f"{_number(x)} ±{e:.3f}"
