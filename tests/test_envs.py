@@ -6,7 +6,7 @@ import pytest
 
 from macredit.agents import make_policies
 from macredit.check import check_env
-from macredit.check_env import ENV_CHECKS
+from macredit.check.env import ENV_CHECKS
 from macredit.env import TeamEnv
 from macredit.envs import ENVS, Relay, env_class, make_env
 from macredit.episode import Episode

@@ -13,8 +13,12 @@ from macredit.episode import read_episodes
 
 
 def start(*words: str) -> subprocess.Popen[bytes]:
+    """The command line as a terminal starts it: interruptible, even where the tests run in the background."""
     return subprocess.Popen(
-        [sys.executable, "-m", "macredit.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "macredit.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -33,10 +37,10 @@ LONG = ["play", "relay_v0", "--policy", "scripted:perfect", "-n", "60000"]
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_an_interrupted_play_leaves_a_valid_file(tmp_path: Path, sent: signal.Signals, status: int) -> None:
     path = tmp_path / "e.jsonl"
-    running = start(*LONG, "-o", str(path))
-    wait_for(path, 50)
-    running.send_signal(sent)
-    running.communicate(timeout=60)
+    with start(*LONG, "-o", str(path)) as running:
+        wait_for(path, 50)
+        running.send_signal(sent)
+        running.communicate(timeout=60)
     assert running.returncode == status
     kept = read_episodes(path)
     assert 50 <= len(kept) < 60000
@@ -51,10 +55,9 @@ def test_a_killed_training_run_resumes_to_the_weights_of_an_unbroken_one(tmp_pat
     whole = start(*words, "-o", str(tmp_path / "whole"))
     whole.communicate(timeout=300)
     assert whole.returncode == 0
-    broken = start(*words, "-o", str(tmp_path / "broken"))
-    wait_for(tmp_path / "broken" / "metrics.jsonl", 3)
-    broken.kill()
-    broken.communicate(timeout=60)
+    with start(*words, "-o", str(tmp_path / "broken")) as broken:
+        wait_for(tmp_path / "broken" / "metrics.jsonl", 3)
+        broken.kill()
     again = start("train", "--resume", str(tmp_path / "broken"))
     again.communicate(timeout=300)
     assert again.returncode == 0

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from macredit.check_env import ENV_CHECKS
-from macredit.check_method import METHOD_CHECKS, promised
-from macredit.check_policy import POLICY_CHECKS, REQUESTS
+from macredit.check.env import ENV_CHECKS
+from macredit.check.method import METHOD_CHECKS, promised
+from macredit.check.policy import POLICY_CHECKS, REQUESTS
 from macredit.credit import METHODS, Method
 from macredit.env import TeamEnv
 from macredit.errors import OutsideError, UserError, unknown
