@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from macredit.config import AgentConfig, MethodConfig, RunConfig, TrainConfig, read_config
-from macredit.episode import Episode, EpisodeWriter, read_episodes, write_atomically
+from macredit.episode import Episode, EpisodeWriter, read_episodes, write_atomically, write_episodes
 from macredit.errors import OutsideError, UserError, unknown
 from macredit.rollout import World
 from macredit.whatif import REFERENCE, Absence, Players, WhatIf
@@ -69,6 +69,8 @@ class Replays:
     """Who may be silenced: all agents but the orchestrator, or everyone."""
     replicates: int = 1
     """How often a noisy counterfactual is replayed."""
+    record: Path | None = None
+    """Write the episodes here with every outcome that was replayed, to be asked again without environment or model."""
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
@@ -493,10 +495,13 @@ def replaying(path: Path, replays: Replays) -> Any:
         config = RunConfig(_env_of(episodes, replays), named(replays.policy), _agents_of(episodes))
         world = world_of(config)
     with progress("replaying", None) as tick:
-        yield WhatIf(
+        whatif = WhatIf(
             episodes, world, absence=replays.absence, players=replays.players, replicates=replays.replicates,
             on_end=tick,
         )  # fmt: skip
+        yield whatif
+    if replays.record is not None:
+        write_episodes(replays.record, whatif.recorded())
 
 
 def _env_of(episodes: Sequence[Episode], replays: Replays) -> dict[str, Any]:

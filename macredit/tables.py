@@ -50,7 +50,12 @@ def comparison_tables(found: Sequence[Compared]) -> Group:
         cost.add_row(
             c.method, _number(c.error), _number(c.fidelity), str(c.episodes), *spent, f"{c.cost['seconds']:.2f}"
         )
-    return Group(credit, cost)
+    if not any(c.curve for c in found):
+        return Group(credit, cost)
+    curves = Table("method", "first step", "last step", title="mean reward while training, over seeds")
+    for c in found:
+        curves.add_row(c.method, _number(c.curve[0]), _number(c.curve[-1]))
+    return Group(credit, cost, curves)
 
 
 def training_table(metrics: Sequence[Mapping[str, Any]]) -> Table:

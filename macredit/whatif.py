@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from macredit.episode import Episode, Turn
+from macredit.episode import Counterfactual, Episode, Turn
 from macredit.errors import UserError
 from macredit.ledger import Ledger
 from macredit.policy import Policy, Said, tag
@@ -60,6 +60,7 @@ class _Seen:
     silenced: Coalition
     asked: Coalition
     reward: float | None
+    end: str = "done"
 
 
 class WhatIf:
@@ -104,6 +105,7 @@ class WhatIf:
         self.warnings: list[str] = []
         self._points: dict[int, list[Checkpoint]] = {}
         self._seen: dict[tuple[int, int], list[_Seen]] = {}
+        self._questions: dict[tuple[int, Coalition], None] = {}
         self._forks: dict[tuple[int, int, int], Episode] = {}
 
     @property
@@ -142,6 +144,7 @@ class WhatIf:
             UserError: neither recorded nor replayable; names episode and agents.
         """
         waves: dict[int, list[tuple[int, Coalition]]] = {}
+        self._questions.update(dict.fromkeys(questions))
         for e, silenced in dict.fromkeys(questions):
             waves.setdefault(len(silenced), []).append((e, silenced))
         for _, wave in sorted(waves.items()):
@@ -169,7 +172,7 @@ class WhatIf:
         for (e, silenced, r), episode in zip(missing, played, strict=True):
             asked = frozenset(turn.agent for turn in episode.turns)
             reward = episode.reward if episode.scored else None
-            self._seen.setdefault((e, r), []).append(_Seen(silenced, asked, reward))
+            self._seen.setdefault((e, r), []).append(_Seen(silenced, asked, reward, episode.end))
 
     def _recorded(self, e: int, silenced: Coalition) -> list[float | None]:
         return [
@@ -201,6 +204,22 @@ class WhatIf:
             seen = [self._known(e, silenced, r) for r in range(self.replicates)]
             rewards = [known.reward for known in seen if known is not None]
         return Outcome(tuple(reward for reward in rewards if reward is not None), exact=False)
+
+    def recorded(self) -> list[Episode]:
+        """The episodes with every answer so far among their counterfactuals, to be asked again without a world."""
+        found: dict[int, list[Counterfactual]] = {}
+        for e, silenced in self._questions:
+            if self._untouched(e, silenced) or self._recorded(e, silenced):
+                continue
+            for r in range(self.replicates):
+                seen = self._known(e, silenced, r)
+                if seen is not None:
+                    outcome = Counterfactual(tuple(sorted(silenced)), seen.reward, self.absence, r, seen.end)
+                    found.setdefault(e, []).append(outcome)
+        return [
+            replace(episode, counterfactuals=(*episode.counterfactuals, *found.get(e, ())))
+            for e, episode in enumerate(self.episodes)
+        ]
 
     # -- single interventions: each is a plan, played by replay() -----------------------------------------------------
 

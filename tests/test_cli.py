@@ -143,6 +143,20 @@ def test_measure_writes_every_form_of_the_report(
     assert main(["report", played, "-o", str(tmp_path / "again.html")]) == 0
 
 
+def test_replayed_outcomes_are_recorded_and_asked_again_without_a_world(
+    tmp_path: Path, played: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = str(tmp_path / "kept.jsonl")
+    words = ["--method", "shapley", "--replicates", "2"]
+    live = printed(
+        capsys, "credit", played, *words, "--policy", "scripted:noisy:0.8", "--record", kept, "--json"
+    )  # fmt: skip
+    logged = printed(capsys, "credit", kept, *words, "--json")
+    assert logged["turns"] == live["turns"]
+    assert logged["agents"] == live["agents"]
+    assert (live["cost"]["replays"] > 0, logged["cost"]["replays"]) == (True, 0)
+
+
 def test_value_of_both_forms_of_a_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     glove = tmp_path / "glove.json"
     worths = {"": 0, "l": 0, "r": 0, "s": 0, "l,r": 1, "l,s": 1, "r,s": 0, "l,r,s": 1}
@@ -251,6 +265,14 @@ def test_compare_writes_numbers_beside_the_truth(tmp_path: Path, capsys: pytest.
     assert found["sharp"]["cost"]["replays"] == 2 * 8 * 3
     assert (tmp_path / "report.html").exists()
     capsys.readouterr()
+
+
+def test_compare_trains_for_learning_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "coalition_v0", "--policy", "table:help,pass", "--methods", "grpo,sharp", "--seeds", "2"]
+    assert main([*words, "--budget", "8", "--steps", "3", "-o", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "comparison.json").read_text())
+    assert [len(c["curve"]) for c in found] == [3, 3]
+    assert "last step" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
