@@ -40,7 +40,7 @@ class World:
         Raises:
             UserError: the policy was not given.
         """
-        name = cast.get(agent) or self.env.team[agent].speaker
+        name = cast.get(agent) or self.env.team[agent].policy
         if name not in self.policies:
             raise UserError(
                 f"agent {agent!r} is spoken for by policy {name!r}, and only {sorted(self.policies)} are given; "

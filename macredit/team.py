@@ -20,7 +20,7 @@ class Agent:
     name: str
     """How teammates address it."""
     role: str = ""
-    """The system text; it may carry worked examples."""
+    """The instructions; worked examples may follow lines ``--- user`` and ``--- assistant``."""
     policy: str = ""
     """The name of the policy that speaks for it; empty means a policy of the agent's own name."""
     trainable: bool = True
@@ -28,11 +28,6 @@ class Agent:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "policy", self.policy or self.name)
-
-    @property
-    def speaker(self) -> str:
-        """The name of the policy that speaks for this agent."""
-        return self.policy
 
 
 @dataclass(frozen=True)
@@ -161,7 +156,7 @@ class Team:
         """The ``team`` object of an episode record."""
         agents: dict[str, dict[str, Any]] = {}
         for agent in self.agents:
-            agents[agent.name] = {"policy": agent.speaker}
+            agents[agent.name] = {"policy": agent.policy}
             if agent.role:
                 agents[agent.name]["role"] = agent.role
             if not agent.trainable:

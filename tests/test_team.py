@@ -31,7 +31,7 @@ def test_from_graph_and_back() -> None:
 
 def test_an_agent_is_spoken_for_by_a_policy_of_its_own_name_unless_told() -> None:
     team = Team.line(2).casting(policies={"a1": "shared"}, roles={"a0": "Lead."}, frozen=("a1",))
-    assert [agent.speaker for agent in team.agents] == ["a0", "shared"]
+    assert [agent.policy for agent in team.agents] == ["a0", "shared"]
     assert [agent.trainable for agent in team.agents] == [True, False]
     assert team["a0"].role == "Lead."
 

@@ -170,7 +170,7 @@ def _spoken_by(rows: Rows, policy: str) -> Iterator[int]:
     """Rows whose agent this policy speaks for and may train."""
     for n, (e, a) in enumerate(zip(rows.episode, rows.agent, strict=True)):
         agent = rows.teams[e][rows.agents[a]]
-        if agent.speaker == policy and agent.trainable:
+        if agent.policy == policy and agent.trainable:
             yield n
 
 

@@ -58,7 +58,7 @@ def _content(report: Report) -> dict[str, Any]:
 
 
 def _policies(report: Report) -> set[str]:
-    return {agent.speaker for team in dict.fromkeys(report.rows.teams) for agent in team.agents}
+    return {agent.policy for team in dict.fromkeys(report.rows.teams) for agent in team.agents}
 
 
 def _bars(report: Report) -> dict[str, list[Bar]]:
