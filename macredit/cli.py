@@ -21,6 +21,7 @@ from rich.text import Text
 from macredit.config import AgentConfig, MethodConfig, RunConfig, TrainConfig, read_config
 from macredit.episode import Episode, EpisodeWriter, read_episodes, write_atomically, write_episodes
 from macredit.errors import OutsideError, UserError, unknown
+from macredit.report import Report
 from macredit.rollout import World
 from macredit.whatif import REFERENCE, Absence, Players, WhatIf
 
@@ -86,7 +87,7 @@ def demo(*, out: Output = Path("macredit-demo"), seed: int = 0) -> None:
     """
     from macredit.demo import run_demo
 
-    show(run_demo(lambda spec: world_of(spec), out, seed))
+    show(run_demo(world_of, out, seed))
 
 
 @app.command
@@ -155,7 +156,6 @@ def credit(
         json_: Print one JSON object and nothing else.
     """
     from macredit.measure import run_method
-    from macredit.report import Report
     from macredit.tables import turns_table
 
     with replaying(episodes, replays) as whatif:
@@ -189,7 +189,6 @@ def measure(
         json_: Print the report as one JSON object and nothing else.
     """
     from macredit.measure import measure as measure_all
-    from macredit.report import Report
     from macredit.rows import rows_of
 
     with replaying(episodes, replays) as whatif:
@@ -255,11 +254,10 @@ def compare(
         out: The folder for comparison.json and report.html.
     """
     from macredit.compare import compare as compare_methods
-    from macredit.report import Report
     from macredit.tables import comparison_tables
     from macredit.train import train as train_team
 
-    config = RunConfig({"name": env, **pairs(arg)}, named(policy))
+    config = RunConfig({"name": env, **pairs(arg)}, named(policy or ("scripted:perfect",)))
     world = world_of(config)
 
     def curve(method: str, seed: int) -> Sequence[float]:
@@ -328,7 +326,7 @@ def train(
     solo = world_of(_solo(run, world)) if run.train.solo else None
     trackers = [writer(out / "tensorboard")] if tensorboard else []
     metrics = train_team(world, run, out, solo=solo, resume=resume is not None, trackers=trackers)
-    _write_run_report(out)
+    report_of(out).save(out / "report.html")
     show(training_table(metrics))
     say(f"run: {out}; report: {out / 'report.html'}; use a trained agent by --policy NAME={out}/NAME")
 
@@ -543,22 +541,17 @@ def exact_of(whatif: WhatIf) -> Mapping[str, Mapping[str, float]] | None:
     return make_env(first.env, **(first.env_args or {})).exact_credit()
 
 
-def report_of(source: Path) -> Any:
+def report_of(source: Path) -> Report:
     """The report of an episodes file or a run's folder."""
     from macredit.measure import measure as measure_all
-    from macredit.report import Report
     from macredit.rows import rows_of
+    from macredit.train import read_metrics
 
     episodes = read_episodes(source / "episodes.jsonl" if source.is_dir() else source)
-    log = source / "metrics.jsonl"
-    metrics = [json.loads(line) for line in log.read_text().splitlines()] if source.is_dir() and log.exists() else []
+    metrics = read_metrics(source) if (source / "metrics.jsonl").exists() else []
     whatif = WhatIf(episodes)
     results = tuple(measure_all(whatif))
     return Report(str(source), results, rows_of(episodes), exact_of(whatif), tuple(metrics))
-
-
-def _write_run_report(run: Path) -> None:
-    report_of(run).save(run / "report.html")
 
 
 def _changed(
@@ -612,6 +605,10 @@ def say(text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 done, 1 a check failed, 2 the input is wrong, 3 something outside failed."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(
+            os.getcwd()
+        )  # module:name of the user's own, as beside the file; never before what is installed
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without Unicode shows escapes
     try:

@@ -34,7 +34,7 @@ class Compared:
     stderr: Mapping[str, float | None]
     """Its standard error over seeds."""
     exact: Mapping[str, float]
-    """The index that the method estimates; empty where it estimates none, or the environment does not know."""
+    """The index that the method estimates, for a team in which everyone does its part; empty where there is none."""
     error: float | None
     """Root mean squared error against it, over agents and seeds."""
     fidelity: float | None

@@ -108,6 +108,8 @@ class _Board:
     """Of the transcript so far."""
     end: str | None = None
     log: tuple[Message, ...] = ()
+    scored: tuple[float, Mapping[str, float]] | None = None
+    """What the episode earned, once it is over: ``score`` is asked once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +369,7 @@ class TeamEnv(AECEnv[str, Any, str]):  # type: ignore[misc]  # pettingzoo has no
 
     def _finish(self, end: str) -> None:
         self._board = replace(self._board, end=end, queue=())
+        self._board = replace(self._board, scored=self.scores())
         team, own = self.scores()
         for name in self.agents:
             self.rewards[name] = team + own.get(name, 0.0)
@@ -374,8 +377,10 @@ class TeamEnv(AECEnv[str, Any, str]):  # type: ignore[misc]  # pettingzoo has no
         self._accumulate_rewards()
         self.agent_selection = self.agents[0]
 
-    def scores(self) -> tuple[float, dict[str, float]]:
-        """The team's reward and the agents' own, as ``score`` gives them now."""
+    def scores(self) -> tuple[float, Mapping[str, float]]:
+        """The team's reward and the agents' own: final once the episode is over, else as ``score`` gives them now."""
+        if self._board.scored is not None:
+            return self._board.scored
         given = self.score(self._board.state)
         if not isinstance(given, Mapping):
             return float(given), {}
@@ -420,7 +425,7 @@ class TeamEnv(AECEnv[str, Any, str]):  # type: ignore[misc]  # pettingzoo has no
         return None
 
     def exact_credit(self) -> Mapping[str, Mapping[str, float]] | None:
-        """Index name (``shapley``, ``banzhaf``, ``loo``) → agent → exact credit; None: not known."""
+        """Index (``shapley``, ``banzhaf``, ``loo``) → agent → exact credit if all do their part; None: not known."""
         return None
 
     def gold(self) -> str | None:

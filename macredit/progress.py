@@ -1,4 +1,4 @@
-"""Progress of long work, on standard error; silent where nobody watches."""
+"""Progress of long work, on standard error: a bar, or a line a step where no terminal is."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def progress(what: str, total: int | None, done: int = 0) -> Iterator[Tick]:
         task = bar.add_task(what, total=total, completed=done, note="")
 
         def tick(_: object = None, note: str | None = None) -> None:
-            if note is None:
-                bar.advance(task)
-            else:
-                bar.update(task, advance=1, note=note)
+            bar.advance(task)
+            if note is not None:
+                bar.update(task, note=note)
+            if note is not None and not console.is_terminal:
+                console.print(f"{what} {bar.tasks[0].completed:.0f}/{total}: {note}", markup=False, soft_wrap=True)
 
         yield tick

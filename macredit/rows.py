@@ -68,12 +68,6 @@ class Rows:
         """float[E]: the episodes' own rewards, NaN where an episode failed or has none."""
         return np.array([e.reward if e.scored else np.nan for e in self.episodes], dtype=np.float64)
 
-    @cached_property
-    def episode_task(self) -> IntN:
-        """int[E]: task code of each episode."""
-        code = {name: i for i, name in enumerate(self.tasks)}
-        return np.array([code[e.task] for e in self.episodes], dtype=np.int64)
-
     def at(self, row: int) -> Turn:
         """The turn behind a row."""
         return self.episodes[int(self.episode[row])].turns[int(self.turn[row])]
@@ -90,9 +84,10 @@ def rows_of(episodes: Sequence[Episode], invalid_penalty: float = 0.0) -> Rows:
     """
     if not any(e.scored for e in episodes):
         failed = sum(e.failed for e in episodes)
+        first = next((f"; the first: {e.error}" for e in episodes if e.error), "")
         raise UserError(
-            f"none of {len(episodes)} episodes has a reward ({failed} failed); expected a number in 'reward' of at "
-            "least one that did not fail"
+            f"none of {len(episodes)} episodes has a reward ({failed} failed{first}); expected a number in "
+            "'reward' of at least one that did not fail"
         )
     agents: dict[str, int] = {}
     tasks: dict[str, int] = {}

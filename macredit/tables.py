@@ -39,11 +39,12 @@ def comparison_tables(found: Sequence[Compared]) -> Group:
         credit.add_row(c.method, *(_pm(c.agents[a], c.stderr[a]) for a in agents))
     for c in found:
         if c.exact:
-            credit.add_row(f"exact for {c.method}", *(_number(c.exact.get(a)) for a in agents), style="bold")
+            credit.add_row(f"exact, all help ({c.method})", *(_number(c.exact.get(a)) for a in agents), style="bold")
     cost = Table(
         "method", "error", "fidelity", "episodes", "replays", "calls", "tokens", "seconds",
-        caption="error: root mean square against the exact index that the method estimates; fidelity: Spearman "
-        "correlation with exact Shapley over agents; episodes: originals a seed; the rest summed over seeds",
+        caption="error: root mean square against the index that the method estimates, exact for a team in which all do "
+        "their part; fidelity: Spearman correlation with exact Shapley over agents; episodes: originals a seed; the "
+        "rest summed over seeds",
     )  # fmt: skip
     for c in found:
         spent = [f"{c.cost[k]:.0f}" for k in ("replays", "calls", "sampled_tokens")]
@@ -61,20 +62,19 @@ def comparison_tables(found: Sequence[Compared]) -> Group:
 def training_table(metrics: Sequence[Mapping[str, Any]]) -> Table:
     """Held-out scores, and the first and last step."""
     table = Table("step", "reward", "credit", "held-out avg@k", "pass@k")
+    steps = [row["step"] for row in metrics if "reward" in row]
     for row in metrics:
-        for what in ("evaluation", "solo"):
+        if row["step"] in (steps[:1] + steps[-1:]) and "reward" in row:
+            credit = " ".join(f"{a} {_number(v)}" for a, v in row["credit"].items())
+            table.add_row(str(row["step"]), _number(row["reward"]), credit)
+        for what, who in (("evaluation", ""), ("solo", " (one agent alone)")):
             if what in row:
                 e = row[what]
                 low, high = e["avg_interval"] or (float("nan"), float("nan"))
-                team = "" if what == "evaluation" else " (one agent alone)"
                 table.add_row(
-                    f"{row['step']}{team}", "", "", f"{e['avg']:.3f} [{low:.3f}, {high:.3f}] k={e['k']}",
+                    f"{row['step']}{who}", "", "", f"{e['avg']:.3f} [{low:.3f}, {high:.3f}] k={e['k']}",
                     f"{e['passed']:.3f} [{e['pass_interval'][0]:.3f}, {e['pass_interval'][1]:.3f}]",
                 )  # fmt: skip
-    steps = [row for row in metrics if "reward" in row]
-    for row in steps[:1] + steps[-1:]:
-        credit = " ".join(f"{a} {_number(v)}" for a, v in row["credit"].items())
-        table.add_row(str(row["step"]), f"{row['reward']:.3f}", credit)
     return table
 
 

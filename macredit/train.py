@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -76,7 +77,7 @@ def train(
             if run.due(config.train.evaluate_every):
                 run.evaluate()
             if run.due(config.train.save_every):
-                run.save(episodes)
+                run.save()
     run.export()
     return run.metrics
 
@@ -106,6 +107,7 @@ class Run:
         self.method, self.settings = resolve(chosen.name, chosen.preset, chosen.settings)
         self.learners = learners(self.world, self.method, self.config.learner)
         self.ledger = Ledger()
+        self.whatif = WhatIf(())
         self.metrics: list[dict[str, Any]] = []
         self._begun = perf_counter()
 
@@ -130,12 +132,12 @@ class Run:
     def credit(self, episodes: Sequence[Episode]) -> Credits:
         """Who earned the reward: the method's credits and advantages."""
         chosen = self.config.method
-        whatif = WhatIf(
+        self.whatif = WhatIf(
             episodes, self.world if "replay" in self.method.needs else None, absence=chosen.absence,
             players=chosen.players, replicates=chosen.replicates, ledger=self.ledger,
         )  # fmt: skip
         rows = rows_of(episodes, getattr(self.settings, "invalid_penalty", 0.0))
-        return self.method.run(rows, self.settings, whatif)
+        return self.method.run(rows, self.settings, self.whatif)
 
     def learn(self, credits: Credits) -> dict[str, dict[str, float]]:
         """One update of each policy on its own rows."""
@@ -153,7 +155,8 @@ class Run:
         row["cost"] = self.ledger.json()
         self._log(row)
         shown = " ".join(f"{agent} {value:+.2f}" for agent, value in row["credit"].items() if value is not None)
-        tick(note=f"reward {row['reward']:.3f} · {shown} · dead groups {row['dead_groups']:.0%}")
+        dead, speed = row["dead_groups"], row["tokens_per_second"]
+        tick(note=f"reward {row['reward']:.3f} · {shown} · dead groups {dead:.0%} · {speed:.0f} tokens/s")
 
     def evaluate(self, solo: World | None = None) -> None:
         """Score the team (and one agent alone) on held-out tasks."""
@@ -197,8 +200,8 @@ class Run:
             for tag, value in flat(row):
                 tracker.add_scalar(tag, value, self.step)
 
-    def save(self, episodes: Sequence[Episode]) -> None:
-        """A checkpoint, whole or not at all; the oldest go."""
+    def save(self) -> None:
+        """A checkpoint, whole or not at all; the oldest go. The last episodes are kept with all replayed outcomes."""
         folder = self.out / "checkpoints"
         part, whole = folder / ".part", folder / f"step-{self.step:06d}"
         shutil.rmtree(part, ignore_errors=True)
@@ -206,7 +209,7 @@ class Run:
             learner.save(part / name)
         about = {"step": self.step, "ledger": self.ledger.json(), "method": self.method.name}
         write_atomically(part / "run.json", json.dumps(about).encode())
-        write_episodes(self.out / "episodes.jsonl", episodes)
+        write_episodes(self.out / "episodes.jsonl", self.whatif.recorded())
         os.sync()
         part.rename(whole)
         for old in sorted(folder.glob("step-*"))[:-KEEP]:
@@ -225,8 +228,7 @@ class Run:
         self.ledger.load(about["ledger"])
         for name, learner in self.learners.items():
             learner.load(found[-1] / name)
-        lines = (self.out / "metrics.jsonl").read_text().splitlines()
-        self.metrics = [row for row in map(_row, lines) if row and row["step"] <= self.step]
+        self.metrics = [row for row in read_metrics(self.out) if row["step"] <= self.step]
         write_atomically(self.out / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self.metrics).encode())
 
     def export(self) -> None:
@@ -308,13 +310,13 @@ def flat(row: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
     return out
 
 
-def _row(line: str) -> dict[str, Any] | None:
-    """One line of metrics; None where a kill cut it off."""
-    try:
-        row: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return None
-    return row
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """The rows of a run's ``metrics.jsonl``; a line that a kill cut off is left out."""
+    rows = []
+    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(ValueError):
+            rows.append(json.loads(line))
+    return rows
 
 
 def tensorboard(folder: Path) -> Tracker:

@@ -270,6 +270,18 @@ class WhatIf:
         self._forks.update(zip(missing, self.replay(plans) if plans else (), strict=True))
         return [[self.episodes[e], *(self._forks[e, turn, j] for j in range(1, n))] for e, turn in questions]
 
+    def branch(self, context: str, n: int) -> list[Episode]:
+        """``n`` alternatives of the turn with this context digest, the executed one first, each continued to the end.
+
+        Raises:
+            UserError: no turn has this context.
+        """
+        for e, episode in enumerate(self.episodes):
+            for t, turn in enumerate(episode.turns):
+                if turn.context == context:
+                    return self.resample([(e, t)], n)[0]
+        raise UserError(f"no turn has the context {context!r}; expected the 'context' of a recorded turn")
+
     # -- the original, rebuilt -----------------------------------------------------------------------------------------
 
     def _plan(self, e: int, name: str, turn: int, key: Key | None = None) -> Plan:

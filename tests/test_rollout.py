@@ -96,6 +96,18 @@ def test_a_crash_ends_its_episode_and_leaves_the_others_alone(where: str, turns:
     assert [e.reward for e in (said[0], said[2])] == [e.reward for e in (fine[0], fine[2])]
 
 
+def test_the_score_is_asked_once() -> None:
+    asked: list[str] = []
+
+    class Counts(Relay):
+        def score(self, state: Any) -> float:
+            asked.append(self.key.task)
+            return super().score(state)
+
+    play(noisy(Counts()), tasks_of(0, 3, 2))
+    assert len(asked) == 6
+
+
 class Tool(TeamEnv):
     """One agent and a tool that breaks."""
 

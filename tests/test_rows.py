@@ -24,7 +24,6 @@ def test_rows_stand_in_file_order() -> None:
     np.testing.assert_array_equal(rows.turn, [0, 1, 0])
     np.testing.assert_array_equal(rows.agent, [0, 1, 1])
     np.testing.assert_array_equal(rows.task, [0, 0, 1])
-    np.testing.assert_array_equal(rows.episode_task, [0, 1])
     assert rows.at(2).agent == "b"
 
 

@@ -66,7 +66,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path: Path, kind: str) -> 
         credits = broken.credit(episodes)
         broken.record(episodes, credits, broken.learn(credits), lambda *_, **__: None)
         if broken.due(own.train.save_every):
-            broken.save(episodes)
+            broken.save()
     with (tmp_path / "broken" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4, "rew')  # torn by the kill
     shutil.copytree(tmp_path / "whole" / "checkpoints" / "step-000002", tmp_path / "broken" / "checkpoints" / ".part")
@@ -249,6 +249,17 @@ def test_another_teams_record_does_not_replay() -> None:
     said = play(world_of(own), tasks_of(0, 1))
     with pytest.raises(UserError, match="agents and roles are others"):
         WhatIf(said, world_of(config())).ask([(0, frozenset("a"))])
+
+
+def test_a_runs_report_knows_what_was_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = config("sharp", steps=2)
+    train(world_of(own), own, tmp_path / "run")
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "rew')  # torn by a kill
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.json")]) == 0
+    found = {m["name"]: m["error"] for m in json.loads((tmp_path / "r.json").read_text())["methods"]}
+    assert found["sharp"] is None
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize("kind", ["table:unknown,1,2", "hf:tiny"])

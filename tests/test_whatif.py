@@ -232,6 +232,15 @@ def test_alternatives_of_a_sampling_policy_differ_and_the_executed_one_comes_fir
     assert len({f.turns[1].id for f in forks}) == 8
 
 
+def test_a_context_is_branched_by_its_digest() -> None:
+    world = CASES["coalition table"]()
+    whatif = WhatIf(play(world, tasks_of(0, 1)), world)
+    turn = whatif.episodes[0].turns[1]
+    assert whatif.branch(turn.context or "", 4) == whatif.resample([(0, 1)], 4)[0]
+    with pytest.raises(UserError, match="no turn has the context 'gone'"):
+        whatif.branch("gone", 2)
+
+
 def test_common_continuations_share_what_follows() -> None:
     world = scripted("coalition_v0", {"preset": "or", "noise": 1.0}, "perfect")
     said = play(world, tasks_of(0, 1))

@@ -83,7 +83,7 @@ def why(row: AgentRow) -> str:
     usual = {reason: n for reason, n in told.items() if not reason.startswith("failed")}
     if row.credit is None:
         return "; ".join(usual or told)
-    return "; ".join(f"{reason} in {n} of {row.episodes}" for reason, n in usual.items())
+    return "; ".join(f"{reason} in {n} episodes" for reason, n in usual.items())
 
 
 def footnotes(measured: Mapping[str, MethodResult]) -> list[str]:
