@@ -21,7 +21,7 @@ from macredit.cli import world_of
 from macredit.config import MethodConfig, RunConfig, TrainConfig
 from macredit.train import train
 
-STEPS = {"dr_mas": 30, "m_grpo": 30, "sharp": 30, "c3": 60}
+STEPS = {"dr_mas": 20, "m_grpo": 20, "sharp": 20, "c3": 60}
 
 
 def run(method: str, out: Path) -> tuple[list[float], float, float, float]:
