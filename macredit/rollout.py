@@ -316,7 +316,7 @@ class _Stage:
             elif request is None or scene.asking is None:
                 break
             else:
-                name = Memory.name(scene.asking, request)
+                name = Memory.name(scene.asking, request) if self.memory is not None else ()
                 said = self.memory.recall(name) if self.memory is not None else None
                 if said is None:
                     self._ask(scene, scene.asking.name, request, name)

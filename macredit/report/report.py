@@ -130,8 +130,11 @@ class Report:
     def warnings(self) -> tuple[tuple[str, str], ...]:
         """(where it comes from, what it says); what several methods say stands once."""
         said: dict[str, list[str]] = {}
+        failures: dict[str, list[str]] = {}
         for name, error in self.summary.errors.items():
-            said.setdefault(f"episode {name} failed and is left out: {error}", []).append("episodes")
+            failures.setdefault(error, []).append(name)
+        for error, names in failures.items():
+            said[f"failed and left out: {error} (in {len(names)}, first {names[0]})"] = ["episodes"]
         for label, result in self.labelled.items():
             own = result.credits.warnings if result.credits is not None else ()
             failed = [f"could not run: {result.error}"] if result.error is not None else []
