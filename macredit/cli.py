@@ -69,7 +69,7 @@ class Replays:
     players: Players = "specialists"
     """Who may be silenced: all agents but the orchestrator, or everyone."""
     replicates: int = 1
-    """How often a noisy counterfactual is replayed."""
+    """How often a noisy counterfactual is replayed; the first shares the original's noise, the others do not."""
     record: Path | None = None
     """Write the episodes here with every outcome that was replayed, to be asked again without environment or model."""
 

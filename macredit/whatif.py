@@ -71,7 +71,8 @@ class WhatIf:
         world: environment and policies to replay with.
         absence: what being silenced means.
         players: who may be silenced.
-        replicates: how often a noisy counterfactual is replayed (replicate 0 shares the original's random numbers).
+        replicates: how often a noisy counterfactual is replayed (replicate 0 shares the original's random numbers, so
+            that noise cancels against the realised reward; the others do not, and their mean keeps that noise).
         continuation: random numbers after a resampled turn.
         reuse: take recorded replies where nothing they depend on changed.
         ledger: counts the cost.
