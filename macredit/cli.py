@@ -52,6 +52,10 @@ Arguments = Annotated[
         help="KEY=VALUE for the environment; the value is read as JSON where it is JSON, such as preset=or.",
     ),
 ]
+Data = Annotated[
+    str,
+    Parameter(name="--data", help="Your own tasks, for environments that take `data`: the same as --arg data=FILE."),
+]
 Output = Annotated[Path, Parameter(name=["--out", "-o"])]
 
 
@@ -96,6 +100,7 @@ def play(
     *,
     policy: Policies = (),
     arg: Arguments = (),
+    data: Data = "",
     n: Annotated[int, Parameter(name=["--episodes", "-n"])] = 64,
     group: int = 8,
     seed: int = 0,
@@ -116,7 +121,7 @@ def play(
 
     if n < 1 or group < 1:
         raise UserError(f"-n {n} --group {group} was given; expected at least 1 of each")
-    world = world_of(RunConfig({"name": env, **pairs(arg)}, named(policy)))
+    world = world_of(RunConfig({"name": env, **env_args(arg, data)}, named(policy)))
     plans = tasks_of(seed, -(-n // group), group)[:n]
     with EpisodeWriter(out) as writer, progress("playing", n) as tick:
 
@@ -238,6 +243,7 @@ def compare(
     methods: str = "grpo,dr_mas,m_grpo,sharp,c3,difference,shapley",
     policy: Policies = (),
     arg: Arguments = (),
+    data: Data = "",
     seeds: int = 5,
     budget: int = 64,
     steps: int = 0,
@@ -257,7 +263,7 @@ def compare(
     from macredit.tables import comparison_tables
     from macredit.train import train as train_team
 
-    config = RunConfig({"name": env, **pairs(arg)}, named(policy or ("scripted:perfect",)))
+    config = RunConfig({"name": env, **env_args(arg, data)}, named(policy or ("scripted:perfect",)))
     world = world_of(config)
 
     def curve(method: str, seed: int) -> Sequence[float]:
@@ -283,6 +289,7 @@ def train(
     *,
     env: str = "",
     arg: Arguments = (),
+    data: Data = "",
     policy: Policies = (),
     model: str = "",
     lora: int = 0,
@@ -313,13 +320,13 @@ def train(
     from macredit.train import train as train_team
 
     if resume is not None:
-        changed = (config, env, arg, policy, model, lora, method, preset, settings, rate)
+        changed = (config, env, arg, data, policy, model, lora, method, preset, settings, rate)
         if any(given not in (None, "", (), 0) for given in changed):
             raise UserError("--resume goes on with the configuration the run keeps; leave out what would change it")
         run, out = read_config(resume / "config.json"), resume
     else:
         run = read_config(config) if config else RunConfig({})
-        run = _changed(run, env, pairs(arg), named(policy), model, lora, method, preset, settings, rate)
+        run = _changed(run, env, env_args(arg, data), named(policy), model, lora, method, preset, settings, rate)
     if run.train.steps < 1:
         raise UserError(f"steps is {run.train.steps}; expected at least 1")
     world = world_of(run)
@@ -473,6 +480,11 @@ def pairs(given: Sequence[str], plain: bool = False) -> dict[str, Any]:
             with contextlib.suppress(ValueError):
                 out[key] = json.loads(text)
     return out
+
+
+def env_args(given: Sequence[str], data: str) -> dict[str, Any]:
+    """The environment's arguments."""
+    return {**pairs(given), **({"data": data} if data else {})}
 
 
 def named(policies: Sequence[str]) -> dict[str, dict[str, Any]]:

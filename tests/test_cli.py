@@ -267,6 +267,18 @@ def test_compare_writes_numbers_beside_the_truth(tmp_path: Path, capsys: pytest.
     capsys.readouterr()
 
 
+def test_the_users_own_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text(json.dumps({"question": "What is 3 + 4?", "answer": "7", "scorer": "number"}) + "\n")
+    words = ["play", "solve_verify_v0", "--data", str(tasks), "--policy", "solver=scripted:stubborn"]
+    words += ["--policy", "scripted:stubborn", "-n", "2", "-o", str(tmp_path / "e.jsonl")]
+    assert main(words) == 0
+    assert [e.reward for e in read_episodes(tmp_path / "e.jsonl")] == [0.0, 0.0]
+    assert (read_episodes(tmp_path / "e.jsonl")[0].env_args or {})["data"] == str(tasks)
+    capsys.readouterr()
+    assert "data" in refused(capsys, "play", "relay_v0", "--data", str(tasks), "--policy", "scripted:perfect")
+
+
 def test_compare_trains_for_learning_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "coalition_v0", "--policy", "table:help,pass", "--methods", "grpo,sharp", "--seeds", "2"]
     assert main([*words, "--budget", "8", "--steps", "3", "-o", str(tmp_path)]) == 0
