@@ -111,7 +111,7 @@ def rows_of(episodes: Sequence[Episode], invalid_penalty: float = 0.0) -> Rows:
         turns.append(turn)
     columns = np.array(codes, dtype=np.int64).reshape(-1, 6).T
     rows = Rows(
-        episodes=tuple(episodes), teams=_teams(episodes), agents=tuple(agents), tasks=tuple(tasks),
+        episodes=tuple(episodes), teams=teams_of(episodes), agents=tuple(agents), tasks=tuple(tasks),
         episode=columns[0], turn=columns[1], agent=columns[2], task=columns[3], context=columns[4], fact=columns[5],
         reward=np.array([reward for reward, _ in earned], dtype=np.float64),
         valid=np.array([turn.valid is not False for turn in turns], dtype=np.bool_),
@@ -146,7 +146,7 @@ def _check_finite(rows: Rows) -> None:
         )
 
 
-def _teams(episodes: Sequence[Episode]) -> tuple[Team, ...]:
+def teams_of(episodes: Sequence[Episode]) -> tuple[Team, ...]:
     """Recorded teams; else the first speaker orchestrates everyone who speaks in any episode of the task."""
     speakers: dict[str, dict[str, None]] = {}
     for _, _, episode, turn in numbered(episodes):

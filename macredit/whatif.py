@@ -20,7 +20,9 @@ from macredit.errors import UserError
 from macredit.ledger import Ledger
 from macredit.policy import Policy, Said, tag
 from macredit.rollout import Checkpoint, Memory, Plan, Scene, World, play
+from macredit.rows import teams_of
 from macredit.seeds import Continuation, Key
+from macredit.team import Team
 
 Absence = Literal["null_message", "reference_policy", "removed"]
 """What it means that an agent is not there: it says nothing, another policy speaks for it, or the graph lacks it."""
@@ -116,21 +118,12 @@ class WhatIf:
 
     def players_of(self, e: int) -> tuple[str, ...]:
         """The players of an episode's coalitions."""
-        episode = self.episodes[e]
-        if episode.team is not None:
-            team = episode.team
-            return team.names if self.players == "all" else team.specialists
-        names = self._speakers[episode.task]
-        lead = episode.turns[0].agent if episode.turns else ""
-        return tuple(name for name in names if self.players == "all" or name != lead)
+        team = self._teams[e]
+        return team.names if self.players == "all" else team.specialists
 
     @cached_property
-    def _speakers(self) -> dict[str, dict[str, None]]:
-        """Task → everyone who speaks in any of its episodes, in order of appearance."""
-        speakers: dict[str, dict[str, None]] = {}
-        for episode in self.episodes:
-            speakers.setdefault(episode.task, {}).update(dict.fromkeys(turn.agent for turn in episode.turns))
-        return speakers
+    def _teams(self) -> tuple[Team, ...]:
+        return teams_of(self.episodes)
 
     def asked(self, e: int) -> Coalition:
         """Who had a turn in an episode."""
