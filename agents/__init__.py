@@ -1,7 +1,8 @@
 """Kinds of policies, one file each; resolved when they are used, so that optional parts load only then.
 
-A new kind is a file with a :class:`macredit.policy.Policy` class and a line in ``POLICIES``. What its constructor takes
-is what a configuration may set; ``expert``, ``fumble`` and ``bases`` are handed in where it takes them.
+A new kind is a file with a :class:`macredit.policy.Policy` class and a line in ``POLICIES``; users name their own
+class as ``module:Class``. What its constructor takes is what a configuration may set; ``expert``, ``fumbles`` and
+``bases`` are handed in where it takes them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from macredit.errors import UserError, missing_extra, unknown
+from macredit.own import own
 from macredit.policy import Policy
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ POLICIES: dict[str, str] = {
 
 _ARGUMENT = {"scripted": "style", "table": "replies", "hf": "model"}
 """What ARG sets in ``NAME=KIND:ARG``."""
-_HANDED_IN = ("expert", "fumble", "bases", "name")
+_HANDED_IN = ("expert", "fumbles", "bases", "name")
+_OWN = "Class of a Policy, such as a BatchPolicy"
 _CLASSES = {target.split(":")[1]: target.split(":")[0] for target in POLICIES.values()}
 
 __all__ = ["HF", "POLICIES", "Scripted", "Table", "make_policies", "make_policy", "parse_policy"]
@@ -54,35 +57,63 @@ def make_policy(
     Args:
         spec: ``kind`` and the settings of that kind, such as ``{"kind": "scripted", "style": "perfect"}``.
         name: its name in records.
-        env: an environment; its ``expert`` and ``fumble``, where it has them, go to scripted policies.
+        env: an environment; its ``expert`` and ``fumbles``, where it has them, go to scripted policies.
         bases: shared models; give the same dict to policies that are to share one.
 
     Raises:
         UserError: an unknown kind or setting, or an optional package that is not installed.
     """
-    kind, settings = spec.get("kind", ""), {key: value for key, value in spec.items() if key != "kind"}
-    if kind not in POLICIES:
-        raise unknown("kind of policy", kind, POLICIES)
-    made = _load(*POLICIES[kind].split(":"))
+    kind, settings = str(spec.get("kind", "")), {key: value for key, value in spec.items() if key != "kind"}
+    if not kind:
+        raise UserError(
+            f"unknown kind of policy: {name!r} has the settings {list(settings)} and no kind; expected kind = "
+            f"{', '.join(POLICIES)} or module:Class"
+        )
+    made = _class(kind)
     takes = inspect.signature(made).parameters
     for setting in settings:
         if setting not in takes or setting in _HANDED_IN:
             raise unknown(f"setting of a {kind} policy", setting, [t for t in takes if t not in _HANDED_IN])
     offered = {"name": name, "bases": bases, "expert": getattr(env, "expert", None)}
-    offered["fumble"] = getattr(env, "fumble", None)
-    policy: Policy = made(**settings, **{key: value for key, value in offered.items() if key in takes})
+    offered["fumbles"] = getattr(env, "fumbles", None)
+    return _made(kind, made, {**settings, **{key: value for key, value in offered.items() if key in takes}})
+
+
+def _made(kind: str, made: type[Any], given: Mapping[str, Any]) -> Policy:
+    try:
+        inspect.signature(made).bind(**given)
+    except TypeError as error:
+        raise UserError(f"a {kind} policy cannot be made: {error}; set it beside the kind") from None
+    policy = made(**given)
+    if not isinstance(policy, Policy):
+        raise UserError(f"policy {kind!r} is {policy!r}; expected module:{_OWN}")
     return policy
 
 
+def _class(kind: str) -> type[Any]:
+    if kind in POLICIES:
+        found: type[Any] = _load(*POLICIES[kind].split(":"))
+        return found
+    if ":" not in kind:
+        raise unknown("kind of policy", kind, POLICIES)
+    found = own("policy", kind, _OWN, POLICIES)
+    if not isinstance(found, type):
+        raise UserError(f"policy {kind!r} is {found!r}; expected module:{_OWN}")
+    return found
+
+
 def parse_policy(text: str) -> tuple[str, dict[str, Any]]:
-    """``NAME=KIND[:ARG]`` or ``NAME=PATH`` of the command line as (name, spec).
+    """``NAME=KIND[:ARG]``, ``NAME=PATH`` or ``NAME=module:Class`` of the command line as (name, spec).
 
     ARG is a style (``noisy:0.7`` with its skill), a table's replies with commas, or an hf model: a hub id, a folder, a
     ``.gguf`` file or ``tiny``. PATH is a model file, an exported policy, or ``tiny``; its files tell what it is.
     """
     name, found, what = text.partition("=")
     if not (name and found and what):
-        raise UserError(f"--policy was given {text!r}; expected NAME=KIND[:ARG] or NAME=FOLDER, as in solver=hf:tiny")
+        raise UserError(
+            f"--policy was given {text!r}; expected NAME=KIND[:ARG], NAME=FOLDER or NAME=module:Class, as in "
+            "solver=hf:tiny"
+        )
     kind, _, argument = what.partition(":")
     if kind in POLICIES:
         return name, _short(kind, argument)
@@ -96,7 +127,8 @@ def parse_policy(text: str) -> tuple[str, dict[str, Any]]:
             f"--policy {text!r}: {what} is no exported policy; expected config.json, adapter_config.json or table.json "
             "in it, or a .gguf file"
         )
-    raise unknown("kind of policy", kind, POLICIES)
+    _class(what)
+    return name, {"kind": what}
 
 
 def _short(kind: str, argument: str) -> dict[str, Any]:

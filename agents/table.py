@@ -70,6 +70,14 @@ class Table(BatchPolicy):
         """float[replies]: the exact probability of each reply."""
         return np.exp(self._log_softmax(self.context(agent, prompt)))
 
+    def distribution(self, request: Request) -> Mapping[str, float]:
+        """The probability of every reply."""
+        context = self.context(request.agent, request.prompt)
+        chances: dict[str, float] = {}
+        for text, p in zip(self._lists[context[0]], np.exp(self._log_softmax(context)).tolist(), strict=True):
+            chances[text] = chances.get(text, 0.0) + p
+        return chances
+
     def say(self, batch: Sequence[Request]) -> list[Said]:
         """One reply a request, by the inverse of the cumulative distribution at one keyed uniform."""
         return [self._say(request) for request in batch]

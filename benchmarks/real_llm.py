@@ -30,8 +30,15 @@ from macredit.train import read_metrics, train
 from macredit.whatif import WhatIf
 
 ROLES = ("planner", "solver", "verifier")
-CANDIDATES: tuple[tuple[int, float], ...] = ((3, 1.0), (3, 0.8), (4, 1.0), (2, 1.0))
-"""(statements spread over the roles, sampling temperature), in the order in which they are tried."""
+CANDIDATES: tuple[tuple[str, dict[str, Any], float], ...] = (
+    ("needle_haystack", {"min_num_statements": 3, "max_num_statements": 3}, 1.0),
+    ("needle_haystack", {"min_num_statements": 3, "max_num_statements": 3}, 0.8),
+    ("needle_haystack", {"min_num_statements": 4, "max_num_statements": 4}, 1.0),
+    ("needle_haystack", {"min_num_statements": 2, "max_num_statements": 2}, 1.0),
+    ("letter_counting", {"min_words": 3, "max_words": 6}, 1.0),
+    ("chain_sum", {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}, 1.0),
+)
+"""(data set, its settings, sampling temperature), in the order in which they are tried."""
 WANTED = (0.15, 0.6)
 """Mean reward, before training, of a team with something to learn."""
 CREDITED = ("dr_mas", "m_grpo", "sharp", "c3")
@@ -85,10 +92,9 @@ def real_llm(s: Settings) -> None:
     _summary(s, episodes)
 
 
-def _env(statements: int) -> dict[str, Any]:
+def _env(dataset: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Two loops: what only the verifier knows reaches the solver by a rejection."""
-    settings = {"min_num_statements": statements, "max_num_statements": statements}
-    return {"name": "solve_verify_v0", "dataset": "needle_haystack", "settings": settings, "loops": 2}
+    return {"name": "solve_verify_v0", "dataset": dataset, "settings": settings, "loops": 2}
 
 
 def _policies(s: Settings, temperature: float = 1.0) -> dict[str, dict[str, Any]]:
@@ -105,7 +111,7 @@ def _warm(s: Settings) -> None:
     if not s.warm or (out / "measured.json").exists():
         return
     shutil.rmtree(out, ignore_errors=True)
-    env = _env(CANDIDATES[0][0])
+    env = _env(*CANDIDATES[0][:2])
     base = world_of(RunConfig(env, _policies(s)))
     taught = s.out / "taught.jsonl"
     teacher = world_of(RunConfig(env, {"*": {"kind": "scripted", "style": "perfect"}}))
@@ -121,24 +127,27 @@ def _warm(s: Settings) -> None:
 
 
 def _pick(s: Settings) -> tuple[dict[str, Any], float]:
-    """The first difficulty at which the team earns enough, but not too much, and most groups are mixed."""
+    """The first data set and difficulty at which the team earns enough, not too much, and most groups are mixed."""
     file = s.out / "difficulty.json"
     if not file.exists():
         tried: list[dict[str, Any]] = []
-        for statements, temperature in CANDIDATES:
-            world = world_of(RunConfig(_env(statements), _policies(s, temperature)))
+        for dataset, settings, temperature in CANDIDATES:
+            world = world_of(RunConfig(_env(dataset, settings), _policies(s, temperature)))
             episodes = play(world, tasks_of(1, max(2, 2 * s.tasks), s.group, "pick-"))
             mean, mixed = _mean(episodes), _mixed(episodes)
-            tried.append({"statements": statements, "temperature": temperature, "mean": mean, "mixed": mixed})
-            say(f"{statements} statements, temperature {temperature}: mean {mean:.3f}, mixed groups {mixed:.0%}")
-            if WANTED[0] <= mean <= WANTED[1] and mixed >= 0.5:
+            what = {"dataset": dataset, "settings": settings, "temperature": temperature}
+            tried.append({**what, "mean": mean, "mixed": mixed})
+            size = ", ".join(f"{name}={value}" for name, value in settings.items() if name.startswith("max_"))
+            say(f"{dataset}, {size}, temperature {temperature}: mean {mean:.3f}, mixed groups {mixed:.0%}")
+            if WANTED[0] <= mean <= WANTED[1] and mixed > 0.5:
                 break
         best = min(tried, key=lambda t: (not WANTED[0] <= t["mean"] <= WANTED[1], -t["mixed"]))
         if not WANTED[0] <= best["mean"] <= WANTED[1]:
             say(f"none lies in {WANTED[0]} to {WANTED[1]}: going on with the most mixed one; expect a weak signal")
+        say(f"chosen: {best['dataset']}, temperature {best['temperature']}")
         write_atomically(file, json.dumps({"chosen": best, "tried": tried}, indent=1).encode())
     best = json.loads(file.read_text())["chosen"]
-    return _env(best["statements"]), best["temperature"]
+    return _env(best["dataset"], best["settings"]), best["temperature"]
 
 
 def _mean(episodes: Sequence[Episode]) -> float:

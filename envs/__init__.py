@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from macredit.errors import UserError, unknown
+from macredit.errors import UserError, near, unknown
+from macredit.own import own
 
 from .tasks import SCORERS, find_scorer
 
@@ -53,13 +55,9 @@ def env_class(name: str) -> type[TeamEnv]:
         return found
     from macredit.env import TeamEnv
 
-    module, _, cls = name.partition(":")
-    if not cls:
+    if ":" not in name:
         raise unknown("environment", name, ENVS)
-    try:
-        found = getattr(importlib.import_module(module), cls)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"environment {name!r} cannot be loaded ({error}); expected module:Class") from None
+    found = own("environment", name, "Class of a TeamEnv", ENVS)
     if not (isinstance(found, type) and issubclass(found, TeamEnv)):
         raise UserError(f"environment {name!r} is {found!r}; expected module:Class of a TeamEnv")
     return found
@@ -77,7 +75,9 @@ def make_env(name: str, /, **args: Any) -> TeamEnv:
     except UserError:
         raise
     except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
-        raise UserError(f"environment {name!r} does not take these arguments {args}: {error}") from None
+        takes = signature(cls).parameters
+        hint = "".join(near(arg, takes) for arg in args if arg not in takes)
+        raise UserError(f"environment {name!r} does not take these arguments {args}: {error}.{hint}") from None
 
 
 def __getattr__(name: str) -> Any:

@@ -13,11 +13,15 @@ from itertools import compress
 
 import numpy as np
 
-from macredit.env import Message, TeamEnv
+from macredit.enumeration import NotKnownError, distribution, ways
+from macredit.env import Message, TeamEnv, parse
 from macredit.errors import UserError, unknown
-from macredit.policy import Request
+from macredit.policy import Chat, Policy, Request, opening
+from macredit.rollout import Plan, World
+from macredit.rows import FloatN
+from macredit.seeds import Key
 from macredit.team import Team
-from macredit.values import banzhaf, loo, shapley
+from macredit.values import exact_values
 from macredit.values.game import game_from_json
 
 Members = frozenset[int]
@@ -110,24 +114,57 @@ class Coalition(TeamEnv):
         """Only the planner ends the game."""
         return agent == self.team.orchestrator
 
+    def heeds(self, agent: str, to: tuple[str, ...]) -> bool:
+        """What the planner says is only for those it calls."""
+        return agent != self.team.orchestrator
+
     def _uncalled(self) -> list[str]:
         called = {name for message in self.log for name in message.to}
         return [name for name in self.teammates(self.team.orchestrator) if name not in called]
 
     def _worth(self, members: Iterable[str]) -> float:
-        return self.table[sum(1 << self.team.specialists.index(name) for name in set(members))]
+        return self.table[self._mask(members)]
+
+    def _mask(self, members: Iterable[str]) -> int:
+        return sum(1 << self.team.specialists.index(name) for name in set(members))
 
     def worth(self, coalition: frozenset[str]) -> float:
         """The game's worth of those specialists of the coalition that the planner can reach."""
         return self._worth(coalition & set(self.team.teammates(self.team.orchestrator)))
 
-    def exact_credit(self) -> Mapping[str, Mapping[str, float]]:
-        """Shapley, Banzhaf and leave-one-out values of the game that is played."""
-        players = self.team.specialists
-        coalitions = (frozenset(compress(players, _bits(mask, len(players)))) for mask in range(len(self.table)))
-        played = [self.worth(coalition) for coalition in coalitions]
-        indices = {"shapley": shapley, "banzhaf": banzhaf, "loo": loo}
-        return {name: dict(zip(players, map(float, index(played)), strict=True)) for name, index in indices.items()}
+    def exact_credit(self, policies: Mapping[str, Policy] | None = None) -> Mapping[str, Mapping[str, float]] | None:
+        """Shapley, Banzhaf and leave-one-out values of the game that is played, in expectation over the replies.
+
+        v(S) = Σ_C P(the planner reaches C) · E[worth of those of C ∩ S that help]: the planner does not see what the
+        specialists say, and they help independently. None where a policy's probabilities are not known.
+        """
+        try:
+            return exact_values(self.team.specialists, self._expected(policies))
+        except NotKnownError:
+            return None
+
+    def _expected(self, policies: Mapping[str, Policy] | None) -> FloatN:
+        """float[2**n]: the expected reward with the other specialists silenced."""
+        players, lead = self.team.specialists, self.team.orchestrator
+        table: FloatN = np.array(self.table)
+        masks = np.arange(len(self.table))
+        if policies is None:
+            return np.asarray(table[masks & self._mask(self.team.teammates(lead))])
+        for i, name in enumerate(players):
+            without, within = np.moveaxis(table.reshape(-1, 2, 1 << i), 1, 0)
+            within += (self._chance(name, policies[self.team[name].policy]) - 1.0) * (within - without)
+        quiet = ways(World(self, policies), Plan("", Key(0, "0"), silenced=frozenset(players)))
+        reached = ((chance, {turn.agent for turn in scene.turns} - {lead}) for chance, scene in quiet)
+        parts = [chance * table[masks & self._mask(names)] for chance, names in reached]
+        return np.asarray(np.sum(parts, axis=0), np.float64)
+
+    def _chance(self, name: str, policy: Policy) -> float:
+        """How often a specialist helps when it is asked."""
+        chats = (*opening(self.team[name].role), Chat("user", self.prompt(frozenset(), name, ())))
+        chances = distribution(policy, Request(name, chats, Key(0, "0"), teammates=self.addresses(name)))
+        if any(parse(text)[0] not in (None, (self.team.orchestrator,)) for text in chances):
+            raise NotKnownError(f"agent {name!r} may write to somebody else than the planner")
+        return sum(p for text, p in chances.items() if self.helps(parse(text)[1]))
 
     @staticmethod
     def helps(text: str) -> bool:
@@ -149,9 +186,9 @@ class Coalition(TeamEnv):
         return "@user done" if first == "nobody" else f"@{first} please help"
 
     @staticmethod
-    def fumble(request: Request, rng: np.random.Generator) -> str:  # noqa: ARG004 (the contract)
+    def fumbles(request: Request) -> Sequence[str]:
         """A specialist passes; the planner stops."""
-        return "@user done" if "Not called yet" in request.prompt else "pass"
+        return ["@user done" if "Not called yet" in request.prompt else "pass"]
 
 
 def _bits(mask: int, n: int) -> list[bool]:

@@ -190,10 +190,10 @@ class SearchQA(TeamEnv):
         return f"answer {' '.join(facts)}" if request.agent == "router" else entity
 
     @staticmethod
-    def fumble(request: Request, rng: np.random.Generator) -> str:
+    def fumbles(request: Request) -> Sequence[str]:
         """Answer too early, report nothing, or answer with another city."""
-        wrong = {"router": "answer", "searcher": "@router Nothing found."}
-        return wrong.get(request.agent) or str(rng.choice(["Atlantis", "Camelot", "Utopia"]))
+        wrong = {"router": ["answer"], "searcher": ["@router Nothing found."]}
+        return wrong.get(request.agent, ["Atlantis", "Camelot", "Utopia"])
 
 
 def search(documents: tuple[str, ...], query: str, top: int) -> list[str]:

@@ -17,6 +17,9 @@ from macredit.team import Agent, Team
 from .solve_verify_roles import role
 from .tasks import Task, final, find_scorer, read_tasks
 
+WRONG = tuple(str(number) for number in range(1000, 1100))
+"""What a solver that fumbles answers: numbers, hardly ever the right one."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -165,13 +168,13 @@ class SolveVerify(TeamEnv):
         return " ".join(line.partition(": ")[2] or line for line in known.split("\n")) + f"\nAnswer: {answer}"
 
     @staticmethod
-    def fumble(request: Request, rng: np.random.Generator) -> str:
+    def fumbles(request: Request) -> Sequence[str]:
         """Brief badly, answer wrongly, or give the wrong verdict."""
         if request.agent == "planner":
-            return "Please answer."
+            return ["Please answer."]
         if request.agent == "verifier":
-            return "approve" if SolveVerify.expert(request).startswith("reject") else "reject"
-        return str(rng.integers(1000, 10_000))
+            return ["approve" if SolveVerify.expert(request).startswith("reject") else "reject"]
+        return WRONG
 
 
 def _team(solvers: Sequence[str]) -> Team:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import os
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from macredit.errors import UserError, unknown
+from macredit.own import own
 
 Task = Mapping[str, Any]
 """``question``, ``answer``; perhaps ``scorer`` and ``facts``."""
@@ -59,13 +59,9 @@ def find_scorer(name: str) -> Scorer:
     """
     if name in SCORERS:
         return SCORERS[name]
-    module, _, function = name.partition(":")
-    if not function:
+    if ":" not in name:
         raise unknown("scorer", name, SCORERS)
-    try:
-        found: Scorer = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"scorer {name!r} cannot be loaded ({error}); expected module:function") from None
+    found: Scorer = own("scorer", name, "function of (answer, task)", SCORERS)
     return found
 
 

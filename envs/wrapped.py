@@ -7,7 +7,6 @@ so far, a moment is reached again by re-stepping, and every observation on the w
 from __future__ import annotations
 
 import hashlib
-import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pettingzoo import AECEnv
 
 from macredit.env import Heard, Message, TeamEnv
 from macredit.errors import UserError, unknown
+from macredit.own import own
 from macredit.team import Agent, Team
 
 
@@ -182,15 +182,7 @@ class Wrapped(TeamEnv):
 def _load(env: str | Callable[..., Any]) -> Callable[..., Any]:
     if callable(env):
         return env
-    module, _, function = env.partition(":")
-    try:
-        if not function:
-            raise ValueError("it names no function")
-        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(
-            f"the game {env!r} cannot be loaded ({error}); expected module:function of a PettingZoo AEC environment"
-        ) from None
+    found: Callable[..., Any] = own("the game", env, "function of a PettingZoo AEC environment")
     return found
 
 

@@ -18,10 +18,13 @@ from macredit.measure import run_method
 from macredit.progress import progress
 from macredit.report import MethodResult, agent_table
 from macredit.rollout import World, play, tasks_of
+from macredit.truth import Truth, truth
 from macredit.whatif import WhatIf
 
 GROUP = 8
 """Members of a task's group, where the budget allows so many."""
+ESTIMATES = ("shapley",)
+"""Methods that estimate from a budget what they cannot afford exactly."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,9 @@ class Compared:
     stderr: Mapping[str, float | None]
     """Its standard error over seeds."""
     exact: Mapping[str, float]
-    """The index that the method estimates, for a team in which everyone does its part; empty where there is none."""
+    """Exact values of the index that the method estimates; empty where there are none."""
+    exact_of: str
+    """Whose values these are."""
     error: float | None
     """Root mean squared error against it, over agents and seeds."""
     fidelity: float | None
@@ -81,27 +86,40 @@ def compare(
     if seeds < 1:
         raise UserError(f"seeds is {seeds}; expected at least 1")
     methods = list(dict.fromkeys(methods))
-    players = len(world.env.team.specialists)
-    prices = {name: resolve(name)[0].evaluations(players) for name in methods}
-    for name, price in prices.items():
-        if budget < 2 * price:
-            raise UserError(
-                f"a budget of {budget} terminal evaluations is too small for {name} with {players} players; "
-                f"expected at least {2 * price}"
-            )
+    plans = {name: _afford(name, len(world.env.team.specialists), budget) for name in methods}
     found: dict[str, list[MethodResult]] = {name: [] for name in methods}
     lines: dict[str, list[Sequence[float]]] = {name: [] for name in methods}
     with progress("comparing", len(methods) * seeds) as tick:
         for seed in range(seeds):
             for name in methods:
-                found[name].append(_one(world, name, seed, budget // prices[name]))
+                price, settings = plans[name]
+                found[name].append(_one(world, name, seed, budget // price, settings))
                 lines[name] += [curves(name, seed)] if curves else []
                 tick(note=name)
-    exact = world.env.exact_credit() or {}
-    return [_compared(name, found[name], lines[name], exact) for name in methods], [found[name][0] for name in methods]
+    known = truth(world)
+    return [_compared(name, found[name], lines[name], known) for name in methods], [found[name][0] for name in methods]
 
 
-def _one(world: World, name: str, seed: int, affordable: int) -> MethodResult:
+def _afford(name: str, players: int, budget: int) -> tuple[int, dict[str, int]]:
+    """Terminal evaluations of one episode, and settings: a method that needs too many estimates from fewer, if it can.
+
+    Raises:
+        UserError: the budget does not reach two episodes.
+    """
+    method = resolve(name)[0]
+    price, least = method.evaluations(players), 2 * players + 2
+    if budget < 2 * price and budget >= 2 * least and name in ESTIMATES:
+        price = max(budget // GROUP, least)
+        return price, {"budget": price}
+    if budget < 2 * price:
+        raise UserError(
+            f"a budget of {budget} terminal evaluations is too small for {name} with {players} players; "
+            f"expected at least {2 * min(price, least) if name in ESTIMATES else 2 * price}"
+        )
+    return price, {}
+
+
+def _one(world: World, name: str, seed: int, affordable: int, settings: Mapping[str, Any]) -> MethodResult:
     """One method on the first originals it can afford of the seed's pool."""
     group = min(GROUP, affordable)
     tasks, ledger = affordable // group, Ledger()
@@ -112,7 +130,7 @@ def _one(world: World, name: str, seed: int, affordable: int) -> MethodResult:
     else:
         episodes = play(world, tasks_of(seed, tasks, group), ledger=ledger)
         whatif = WhatIf(episodes, world, ledger=ledger)
-    result = run_method(name, whatif)
+    result = run_method(name, whatif, settings=settings)
     return MethodResult(name, result.preset, result.settings, result.credits, ledger.json())
 
 
@@ -120,22 +138,22 @@ def _compared(
     name: str,
     results: Sequence[MethodResult],
     curves: Sequence[Sequence[float]],
-    exact: Mapping[str, Mapping[str, float]],
+    known: Truth,
 ) -> Compared:
     tables = [{row.agent: row.credit for row in agent_table(r.credits)} for r in results if r.credits is not None]
     agents = list(tables[0])
     credit_SA = np.array([[np.nan if t[a] is None else t[a] for a in agents] for t in tables], dtype=np.float64)
-    truth = exact.get(results[0].index or "", {})
-    known = [a for a in agents if a in truth]
-    columns = [agents.index(a) for a in known]
-    off = credit_SA[:, columns] - np.array([truth[a] for a in known])
+    exact = known.exact.get(results[0].index or "", {})
+    columns = [i for i, a in enumerate(agents) if a in exact]
+    off = credit_SA[:, columns] - np.array([exact[agents[i]] for i in columns])
     return Compared(
         method=name,
         agents={a: _known(m) for a, m in zip(agents, _mean(credit_SA), strict=True)},
         stderr={a: _known(s) for a, s in zip(agents, _sem(credit_SA), strict=True)},
-        exact=dict(truth),
-        error=float(np.sqrt(np.mean(off**2))) if known and np.isfinite(off).all() else None,
-        fidelity=_fidelity(credit_SA, agents, exact.get("shapley", {})),
+        exact=dict(exact),
+        exact_of=known.exact_of,
+        error=float(np.sqrt(np.mean(off**2))) if columns and np.isfinite(off).all() else None,
+        fidelity=_fidelity(credit_SA, agents, known.exact.get("shapley", {})),
         episodes=len(results[0].credits.rows.episodes) if results[0].credits is not None else 0,
         cost={key: sum(r.cost[key] for r in results) for key in results[0].cost},
         curve=[float(x) for x in np.mean(curves, axis=0)] if curves else (),
@@ -144,9 +162,9 @@ def _compared(
     )
 
 
-def _fidelity(credit_SA: np.ndarray[Any, Any], agents: Sequence[str], truth: Mapping[str, float]) -> float | None:
-    columns = [i for i, a in enumerate(agents) if a in truth]
-    want = [truth[agents[i]] for i in columns]
+def _fidelity(credit_SA: np.ndarray[Any, Any], agents: Sequence[str], exact: Mapping[str, float]) -> float | None:
+    columns = [i for i, a in enumerate(agents) if a in exact]
+    want = [exact[agents[i]] for i in columns]
     if len(set(want)) < 2:
         return None
     each = [stats.spearmanr(row, want).statistic for row in credit_SA[:, columns] if len(set(row.tolist())) > 1]

@@ -7,16 +7,16 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import cattrs
 from cattrs.gen import make_dict_structure_fn
-from cattrs.strategies import use_class_methods
 
-from macredit.credit.method import Method
-from macredit.errors import UserError
+from macredit.bounds import Within, check_bounds
+from macredit.credit import METHODS, Method
+from macredit.errors import UserError, unknown
 from macredit.learn import LearnerConfig
 from macredit.whatif import Absence, Players
 
@@ -61,42 +61,34 @@ class MethodConfig:
 class TrainConfig:
     """The ``[train]`` table."""
 
-    steps: int = 30
+    steps: Annotated[int, Within(0)] = 30
     """Rollout, credit and update, so many times."""
-    tasks: int = 8
+    tasks: Annotated[int, Within(1)] = 8
     """Tasks a step."""
-    group: int = 8
+    group: Annotated[int, Within(1)] = 8
     """Terminal evaluations a task: members of its group, or leaves of its tree."""
-    pool: int = 0
+    pool: Annotated[int, Within(0)] = 0
     """Tasks to choose from, in turn; 0: new ones at every step."""
     seed: int = 0
     """Draws tasks and replies."""
     fanout: dict[str, int] | None = None
     """For methods that need a tree: turn → alternatives, as ``{"0" = 2, "1" = 4}`` or ``--fanout.0 2``; none: drawn."""
-    evaluate_every: int = 0
+    evaluate_every: Annotated[int, Within(0)] = 0
     """Steps between evaluations; 0: before the first and after the last step only."""
-    evaluate_tasks: int = 32
+    evaluate_tasks: Annotated[int, Within(0)] = 32
     """Held-out tasks; 0: no evaluation."""
-    evaluate_k: int = 4
+    evaluate_k: Annotated[int, Within(1)] = 4
     """Episodes a held-out task."""
     success: float = 1.0
     """A reward of at least this solves a task (for pass@k)."""
-    save_every: int = 10
+    save_every: Annotated[int, Within(0)] = 10
     """Steps between checkpoints."""
     warm_start: str = ""
     """An episodes file to imitate before the first step."""
-    warm_steps: int = 20
+    warm_steps: Annotated[int, Within(0)] = 20
     """Updates on it."""
     solo: bool = False
     """Also evaluate one agent alone on the same tasks (environments that take ``solo``)."""
-    given: ClassVar[Mapping[str, Any]] = {}
-    """What the constructor was told, so that a flag counts even where it says the default."""
-
-    def __new__(cls, **given: Any) -> Self:
-        """Note the arguments."""
-        self = super().__new__(cls)
-        object.__setattr__(self, "given", given)
-        return self
 
 
 @dataclass(frozen=True)
@@ -125,6 +117,7 @@ def learner_config(method: Method, settings: Mapping[str, Any]) -> LearnerConfig
     learner: LearnerConfig = _structure(
         {"aggregate": method.loss, "ratio": ratio, **settings}, LearnerConfig, "[learner]"
     )
+    check_bounds(learner)
     return learner
 
 
@@ -163,19 +156,31 @@ def _role(role: str, folder: Path) -> str:
 
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
-    use_class_methods(converter)
+    for kind in (int, float, str, bool):
+        converter.register_structure_hook(kind, _strict)
+    converter.register_structure_hook_func(_is_choice, _choice)
     plain = make_dict_structure_fn(MethodConfig, converter)
-    known = set(MethodConfig.__dataclass_fields__)
 
     def method(data: Mapping[str, Any], _: type) -> MethodConfig:
+        known, settings = _names(MethodConfig), _settings_of(data.get("name"))
         own = {key: value for key, value in data.items() if key not in known}
         rest = {key: value for key, value in data.items() if key in known}
+        for key in own.keys() - settings:
+            raise unknown("key", key, {*known, *settings})
         return plain({**rest, "settings": {**rest.get("settings", {}), **own}}, MethodConfig)
 
     converter.register_structure_hook(MethodConfig, method)
-    for kind in (int, float, str, bool):
-        converter.register_structure_hook(kind, _strict)
     return converter
+
+
+def _names(kind: type[Any]) -> list[str]:
+    return [one.name for one in fields(kind)]
+
+
+def _settings_of(method: Any) -> set[str]:
+    """Names of a method's settings; of every method's where none is named, since a flag may name it."""
+    chosen = [METHODS[method]] if method in METHODS else METHODS.values()
+    return {name for one in chosen for name in _names(one.settings)}
 
 
 def _strict(value: Any, kind: type[Any]) -> Any:
@@ -183,7 +188,17 @@ def _strict(value: Any, kind: type[Any]) -> Any:
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind or (kind is float and not math.isfinite(float(value))):
-        raise TypeError(f"given {value!r}, expected a {'finite ' * (kind is float)}{kind.__name__}")
+        raise UserError(f"given {value!r}, expected {'a finite ' * (kind is float)}{kind.__name__}")
+    return value
+
+
+def _is_choice(kind: Any) -> bool:
+    return get_origin(kind) is Literal
+
+
+def _choice(value: Any, kind: Any) -> Any:
+    if value not in get_args(kind):
+        raise unknown("choice", str(value), get_args(kind))
     return value
 
 
@@ -191,4 +206,16 @@ def _structure(data: Mapping[str, Any], kind: type[Any], where: str) -> Any:
     try:
         return _converter().structure(data, kind)
     except (cattrs.BaseValidationError, TypeError, ValueError) as error:
-        raise UserError(f"{where}: {'; '.join(cattrs.transform_error(error))}") from None
+        found = [line.rpartition(" @ $") for line in cattrs.transform_error(error, format_exception=_wrong)]
+        wrong = "; ".join(f"{place.lstrip('.')}: {what}" if place else what for what, _, place in found)
+        raise UserError(f"{where}: {wrong}") from None
+
+
+def _wrong(error: BaseException, kind: type | None) -> str:
+    """What is wrong at one place of a configuration."""
+    if isinstance(error, cattrs.ForbiddenExtraKeysError):
+        what = "section" if error.cl is RunConfig else "key"
+        return "; ".join(str(unknown(what, key, _names(error.cl))) for key in sorted(error.extra_fields))
+    if isinstance(error, UserError):
+        return str(error)
+    return "expected a table" if is_dataclass(kind) else cattrs.v.format_exception(error, kind)

@@ -19,6 +19,7 @@ from macredit.report import AgentRow, MethodResult, Report
 from macredit.rollout import World, play, tasks_of
 from macredit.rows import rows_of
 from macredit.train import train
+from macredit.truth import Truth, truth
 from macredit.whatif import WhatIf
 
 TRAINED = ("dr_mas", "m_grpo", "sharp", "c3")
@@ -59,17 +60,18 @@ def run_demo(world_of: Callable[[RunConfig], World], out: Path, seed: int = 0) -
     with progress("measuring", None) as tick:
         episodes = play(world, tasks_of(seed, 8, 8, prefix="measured-"))
         results = measure(WhatIf(episodes, world, on_end=tick), MEASURED)
-    exact = world.env.exact_credit() or {}
+    known = truth(world)
     write_episodes(out / "episodes.jsonl", episodes)
     report = Report(
-        "A team with known credit: coalition_v0, glove", tuple(results), rows_of(episodes), exact,
+        "A team with known credit: coalition_v0, glove", tuple(results), rows_of(episodes), known.exact,
         tuple(row for row in metrics["sharp"] if "reward" in row),
         ("The curve is the run with sharp; every method's run is in its own folder beside this page.",),
+        known.exact_of,
     )  # fmt: skip
     report.save(out / "report.html")
     write_atomically(out / "demo.json", json.dumps({"curves": curves, "report": report.to_json()}, indent=1).encode())
     return Group(
-        _trained(curves), "", _measured(results, exact), "", *report.explanations, f"report: {out / 'report.html'}"
+        _trained(curves), "", _measured(results, known), "", *report.explanations, f"report: {out / 'report.html'}"
     )
 
 
@@ -88,10 +90,15 @@ def _trained(curves: Mapping[str, Sequence[float]]) -> Table:
     return table
 
 
-def _measured(results: Sequence[MethodResult], exact: Mapping[str, Mapping[str, float]]) -> Table:
+def _measured(results: Sequence[MethodResult], known: Truth) -> Table:
     agents = [row.agent for row in results[0].table]
-    table = Table("method", *agents, title="credit per agent beside the truth (mean over 64 episodes ± standard error)")
-    for index, values in exact.items():
+    table = Table(
+        "method",
+        *agents,
+        title="credit per agent beside the truth (mean over 64 episodes ± standard error)",
+        caption=f"exact: {known.exact_of}",
+    )
+    for index, values in known.exact.items():
         table.add_row(f"exact {index}", *(f"{values[a]:.3f}" if a in values else "—" for a in agents), style="bold")
     for result in results:
         table.add_row(result.name, *(_cell(row) for row in result.table))

@@ -15,7 +15,7 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
@@ -25,6 +25,9 @@ from pettingzoo import AECEnv
 from macredit.errors import UserError
 from macredit.seeds import Key
 from macredit.team import Team
+
+if TYPE_CHECKING:
+    from macredit.policy import Policy
 
 RESERVED = ("user", "all", "team", "error")
 """Addresses and reward names that no agent or tool may have."""
@@ -161,6 +164,7 @@ class TeamEnv(AECEnv[str, Any, str]):  # type: ignore[misc]  # pettingzoo has no
         self.possible_agents = list(team.names)
         self.key = Key(0, "0")
         self.absent: frozenset[str] = frozenset()
+        self.lost: frozenset[tuple[str, str]] = frozenset()
         self._board = _Board(None, ())
         self._dress()
 
@@ -198,6 +202,10 @@ class TeamEnv(AECEnv[str, Any, str]):  # type: ignore[misc]  # pettingzoo has no
         """Whether the agent may address ``user``."""
         return True
 
+    def heeds(self, agent: str, to: tuple[str, ...]) -> bool:
+        """Whether ``hear`` or ``score`` may use what an agent tells these; False: only prompts show it."""
+        return True
+
     # -- what an author may ask -------------------------------------------------------------------------------------
 
     @property
@@ -225,7 +233,8 @@ class TeamEnv(AECEnv[str, Any, str]):  # type: ignore[misc]  # pettingzoo has no
 
     def teammates(self, agent: str) -> tuple[str, ...]:
         """Whom the agent may message now."""
-        return tuple(name for name in self.team.teammates(agent) if name not in self.absent)
+        reach = self.team.teammates(agent)
+        return tuple(name for name in reach if name not in self.absent) if self.absent else reach
 
     def addresses(self, agent: str) -> tuple[str, ...]:
         """Everything the agent may write after ``@``: teammates, tools, the user."""
@@ -302,7 +311,13 @@ class TeamEnv(AECEnv[str, Any, str]):  # type: ignore[misc]  # pettingzoo has no
         self._cumulative_rewards[agent] = 0.0
         to, body, problem = self._null_address(agent, unread) if null else self._address(agent, text)
         message = Message(agent, body, to, board.turn)
-        heard = Heard(board.state, problem, valid=False) if problem else self._hear(message)
+        blank = replace(message, text="")
+        lost = {name for name in to if (agent, name) in self.lost}
+        heard = (
+            Heard(board.state, problem, valid=False)
+            if problem
+            else self._hear(blank if to and lost.issuperset(to) else message)
+        )
         context = _digest(self.key.seed, self.key.task, sorted(self.absent), agent, board.digest)
         asked = {m.turn for m in unread if m.turn is not None}.union(mine[-1:])
         reached = to if heard.valid else tuple(name for name in to if name in self.tools)
@@ -314,13 +329,15 @@ class TeamEnv(AECEnv[str, Any, str]):  # type: ignore[misc]  # pettingzoo has no
             answers = [(agent, Message(sender if heard.valid else "error", heard.reply, (agent,), board.turn))]
         else:
             answers = []
-        letters = [(name, message) for name in to if name in self.team.names] if heard.valid else []
+        arrived = [(name, blank if name in lost else message) for name in to if name in self.team.names]
+        letters = arrived if heard.valid else []
         for name, letter in (*letters, *answers):
             inbox[name] = (*inbox.get(name, ()), letter)
             queue = queue if name in queue else (*queue, name)
         self._board = replace(
             board, state=heard.state, queue=queue, inbox=inbox, turn=board.turn + 1, log=(*board.log, message),
-            spoke={**board.spoke, agent: (*mine, board.turn)}, digest=_digest(board.digest, agent, text, null),
+            spoke={**board.spoke, agent: (*mine, board.turn)},
+            digest=_digest(board.digest, agent, text, null, *sorted(lost)),
         )  # fmt: skip
         if heard.valid and ("user" in to or not queue):
             self._finish("done")
@@ -424,8 +441,12 @@ class TeamEnv(AECEnv[str, Any, str]):  # type: ignore[misc]  # pettingzoo has no
         """The exact worth of a coalition of players; None: not known."""
         return None
 
-    def exact_credit(self) -> Mapping[str, Mapping[str, float]] | None:
-        """Index (``shapley``, ``banzhaf``, ``loo``) → agent → exact credit if all do their part; None: not known."""
+    def exact_credit(self, policies: Mapping[str, Policy] | None = None) -> Mapping[str, Mapping[str, float]] | None:
+        """Index (``shapley``, ``banzhaf``, ``loo``) → player → its exact expected credit; None: not known.
+
+        Args:
+            policies: who speaks (as in a :class:`~macredit.rollout.World`); None: everyone does its part.
+        """
         return None
 
     def gold(self) -> str | None:

@@ -17,9 +17,13 @@ class OutsideError(RuntimeError):
 def unknown(kind: str, given: str, known: Iterable[str]) -> UserError:
     """An error for a name that is not known, with the nearest known name."""
     names = sorted(known)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return UserError(f"unknown {kind} {given!r}; expected one of {', '.join(names)}.{hint}")
+    return UserError(f"unknown {kind} {given!r}; expected one of {', '.join(names)}.{near(given, names)}")
+
+
+def near(given: str, known: Iterable[str]) -> str:
+    """A hint at the nearest known name; empty where none is near."""
+    found = difflib.get_close_matches(given, sorted(known), n=1, cutoff=0.5)
+    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def missing_extra(module: str, extra: str) -> UserError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from macredit.policy import Said
 
@@ -19,7 +19,9 @@ class Ledger:
     replays: int = 0
     """Counterfactual episodes played to their end (terminal evaluations)."""
     replays_saved: int = 0
-    """Counterfactual outcomes known without a replay: recorded, or equal on every agent that was asked."""
+    """Counterfactual outcomes known without a replay: recorded, asked before, or equal on everything that came up."""
+    turns_kept: int = 0
+    """Recorded turns before the first that differs, which replays did not play again."""
     calls: int = 0
     """Replies a policy really made."""
     calls_reused: int = 0
@@ -31,6 +33,7 @@ class Ledger:
     sampled_tokens: int = 0
     judge_calls: int = 0
     seconds: float = 0.0
+    _timing: bool = field(default=False, init=False, repr=False)
 
     def charge(self, said: Said) -> None:
         """Count one reply that a policy made."""
@@ -43,16 +46,20 @@ class Ledger:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Add the wall time of a block."""
-        begun = time.perf_counter()
+        """Add the wall time of a block; of blocks within blocks only the outermost counts."""
+        if self._timing:
+            yield
+            return
+        self._timing, begun = True, time.perf_counter()
         try:
             yield
         finally:
+            self._timing = False
             self.seconds += time.perf_counter() - begun
 
     def json(self) -> dict[str, float]:
         """All counters by name."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "_timing"}
 
     def load(self, data: dict[str, float]) -> None:
         """Set all counters from :meth:`json`'s object."""

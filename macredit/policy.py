@@ -116,6 +116,15 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
+class Enumerable(Protocol):
+    """What a policy may offer besides: the exact probabilities of its replies."""
+
+    def distribution(self, request: Request) -> Mapping[str, float] | None:
+        """Reply → probability, for every reply it may give; None: not known."""
+        ...
+
+
 @dataclass
 class BatchPolicy(ABC):
     """A policy that answers everything pending in one batch: subclasses write ``say`` alone."""

@@ -14,6 +14,7 @@ from macredit.errors import OutsideError, UserError
 from macredit.ledger import Ledger
 from macredit.policy import Chat, Policy, Request, Said, opening, tag
 from macredit.seeds import Continuation, Key
+from macredit.units import Coalition, Link, MessageUnit, TurnUnit
 
 T = TypeVar("T")
 
@@ -76,12 +77,10 @@ class Plan:
     key: Key
     start: Checkpoint | None = None
     """None: from the first message."""
-    silenced: frozenset[str] = frozenset()
-    """Agents whose every turn is the null message."""
+    silenced: Coalition = frozenset()
+    """Agents and turns that say nothing; messages and links that carry nothing."""
     absent: frozenset[str] = frozenset()
     """Agents taken out of the graph."""
-    muted: int | None = None
-    """A turn whose message is the null message."""
     says: Mapping[int, Said] = field(default_factory=dict)
     """Turn → what is said there instead of asking."""
     cast: Mapping[str, str] = field(default_factory=dict)
@@ -121,6 +120,7 @@ class Scene:
 
     def __init__(self, world: World, plan: Plan) -> None:
         self.world, self.plan = world, plan
+        self._unheard = frozenset(unit for unit in plan.silenced if isinstance(unit, MessageUnit | Link))
         self.error: str | None = None
         self.failed: str | None = None
         self.asking: Policy | None = None
@@ -145,7 +145,7 @@ class Scene:
             env, plan = self.env, self.plan
             agent, turn = env.agent_selection, env.turn
             request = self.next_request()
-            if agent in plan.silenced or turn == plan.muted:
+            if not plan.silenced.isdisjoint((agent, TurnUnit(agent, env.spoke(agent)))):
                 self.hear(request, Said(""), null=True)
             elif turn in plan.says:
                 self.hear(request, plan.says[turn])
@@ -173,6 +173,7 @@ class Scene:
         """Take the reply to a request, and record the turn (``told``: the one on record, where there is one)."""
         env, agent = self.env, request.agent
         number = env.turn
+        env.lost = self._lost(agent)
         if null:
             env.pass_turn()
         else:
@@ -202,6 +203,15 @@ class Scene:
         self.turns.append(turn)
         ids = said if said.token_ids is not None and said.prompt_ids is not None else None
         self.talks[agent] = Talk((*request.messages, Chat("assistant", said.text)), ids, turn.id)
+
+    def _lost(self, agent: str) -> frozenset[tuple[str, str]]:
+        """Over which channels what the agent says now arrives empty."""
+        env, silenced = self.env, self._unheard
+        if not silenced:
+            return frozenset()
+        if MessageUnit(agent, env.spoke(agent)) in silenced:
+            return frozenset((agent, name) for name in (*env.team.names, *env.tools, "user"))
+        return frozenset((agent, name) for name in env.team.names if Link(agent, name) in silenced)
 
     def fail(self, where: str, error: Exception) -> None:
         """End as ``failed:<where>``."""

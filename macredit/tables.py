@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from inspect import getdoc, signature
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
 
-from macredit.compare import Compared
-from macredit.credit import Credits
+from macredit.env import TeamEnv
 from macredit.report.text import safe
 
+if TYPE_CHECKING:
+    from macredit.compare import Compared
+    from macredit.credit import Credits, Method
+
+Listing = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""Header and rows of texts."""
 SHOWN = 40
 """Turns that are listed; ``--json`` has all."""
 
@@ -39,12 +46,12 @@ def comparison_tables(found: Sequence[Compared]) -> Group:
         credit.add_row(c.method, *(_pm(c.agents[a], c.stderr[a]) for a in agents))
     for c in found:
         if c.exact:
-            credit.add_row(f"exact, all help ({c.method})", *(_number(c.exact.get(a)) for a in agents), style="bold")
+            credit.add_row(f"exact ({c.method})", *(_number(c.exact.get(a)) for a in agents), style="bold")
     cost = Table(
         "method", "error", "fidelity", "episodes", "replays", "calls", "tokens", "seconds",
-        caption="error: root mean square against the index that the method estimates, exact for a team in which all do "
-        "their part; fidelity: Spearman correlation with exact Shapley over agents; episodes: originals a seed; the "
-        "rest summed over seeds",
+        caption="error: root mean square against the index that the method estimates"
+        f"{f', exact {found[0].exact_of}' if found[0].exact_of else ''}; fidelity: Spearman correlation with exact "
+        "Shapley over agents; episodes: originals a seed; the rest summed over seeds",
     )  # fmt: skip
     for c in found:
         spent = [f"{c.cost[k]:.0f}" for k in ("replays", "calls", "sampled_tokens")]
@@ -76,6 +83,43 @@ def training_table(metrics: Sequence[Mapping[str, Any]]) -> Table:
                     f"{e['passed']:.3f} [{e['pass_interval'][0]:.3f}, {e['pass_interval'][1]:.3f}]",
                 )  # fmt: skip
     return table
+
+
+def methods_list(methods: Mapping[str, Method]) -> Listing:
+    """What each credit method needs and estimates, and where it comes from."""
+    header = ("method", "needs", "what its credit estimates", "presets", "source")
+    rows = [(n, ", ".join(sorted(m.needs)), m.estimand, ", ".join(m.presets), m.paper) for n, m in methods.items()]
+    return header, rows
+
+
+def envs_list(envs: Mapping[str, type[TeamEnv]]) -> Listing:
+    """What the team does in each environment, the arguments, and whether the exact credit is known."""
+    header = ("environment", "what the team does", "arguments", "exact credit")
+    return header, [
+        (name, (getdoc(env) or "").partition("\n")[0], _arguments(env),
+         "—" if env.exact_credit is TeamEnv.exact_credit else "known")
+        for name, env in envs.items()
+    ]  # fmt: skip
+
+
+def _arguments(env: type[TeamEnv]) -> str:
+    takes = [p for p in signature(env).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    return ", ".join(p.name if p.default is p.empty else f"{p.name}={json.dumps(p.default)}" for p in takes)
+
+
+def terminal(listing: Listing) -> Table:
+    """A listing for the terminal."""
+    header, rows = listing
+    table = Table(*header)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def markdown(listing: Listing) -> str:
+    """A listing for the README."""
+    header, rows = listing
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
 
 
 def _number(x: float | None) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from macredit.bounds import check_bounds
 from macredit.collect import Fanout, tree
 from macredit.config import RunConfig, learner_config
 from macredit.credit import Credits, Method, resolve
@@ -24,6 +25,7 @@ from macredit.learn import Learner, imitation_rows, train_rows
 from macredit.ledger import Ledger
 from macredit.policy import Said
 from macredit.progress import Tick, progress
+from macredit.retrace import key_of, retrace
 from macredit.rollout import Plan, Scene, World, play
 from macredit.rows import rows_of
 from macredit.seeds import Key
@@ -62,12 +64,12 @@ def train(
     Raises:
         UserError: a policy that cannot learn, a checkpoint of another model, or a budget too small for the method.
     """
-    run = Run(world, config, out, trackers)
+    run = Run(world, config, out, solo, trackers)
     if resume:
         run.load()
     else:
         run.begin()
-        run.evaluate(solo)
+        run.evaluate()
     with progress("training", config.train.steps, run.step) as tick:
         while run.step < config.train.steps:
             episodes = run.collect()
@@ -89,14 +91,13 @@ class Run:
     world: World
     config: RunConfig
     out: Path
+    solo: World | None = None
     trackers: Sequence[Tracker] = ()
     step: int = 0
 
     def __post_init__(self) -> None:
         chosen, t = self.config.method, self.config.train
-        for name, least in (("steps", 0), ("tasks", 1), ("group", 1)):
-            if getattr(t, name) < least:
-                raise UserError(f"{name} is {getattr(t, name)}; expected at least {least}")
+        check_bounds(t)
         for turn, n in (t.fanout or {}).items():
             if not turn.isdecimal() or n < 1:
                 raise UserError(f"fanout is {t.fanout}; expected a number of alternatives by turn, as 0 → 4")
@@ -158,12 +159,12 @@ class Run:
         dead, speed = row["dead_groups"], row["tokens_per_second"]
         tick(note=f"reward {row['reward']:.3f} · {shown} · dead groups {dead:.0%} · {speed:.0f} tokens/s")
 
-    def evaluate(self, solo: World | None = None) -> None:
+    def evaluate(self) -> None:
         """Score the team (and one agent alone) on held-out tasks."""
         t = self.config.train
         if not t.evaluate_tasks:
             return
-        for what, world in (("evaluation", self.world), ("solo", solo)):
+        for what, world in (("evaluation", self.world), ("solo", self.solo)):
             if world is not None:
                 score = evaluate(world, t.evaluate_tasks, t.evaluate_k, t.seed, t.success)
                 self._log({"step": self.step, what: score.json()})
@@ -285,15 +286,9 @@ def retell(world: World, episode: Episode, learners: Mapping[str, Learner]) -> E
     Raises:
         UserError: the episode is of another environment, or a policy cannot say a recorded text.
     """
-    key = Key(episode.seed or 0, episode.task, episode.group or 0, episode.sample or ())
-    scene = Scene(world, Plan(episode.id, key))
-    for t, turn in enumerate(episode.turns):
-        if scene.env.end is not None or scene.env.agent_selection != turn.agent:
-            raise UserError(
-                f"episode {episode.id!r} does not replay here: turn {t} is {turn.agent!r}'s, and here it is "
-                f"{scene.env.end or scene.env.agent_selection}'s; imitate episodes of the same environment"
-            )
-        request, policy = scene.next_request(), world.speaker(turn.agent, {})
+    scene = Scene(world, Plan(episode.id, key_of(episode)))
+    for _, turn, request in retrace(scene, episode):
+        policy = world.speaker(turn.agent, {})
         said = learners[policy.name].policy.dictate(request, turn.text) if policy.name in learners else Said(turn.text)
         scene.hear(request, said, policy, turn.null)
     return scene.episode()

@@ -133,8 +133,10 @@ def test_measure_writes_every_form_of_the_report(
 ) -> None:
     page = tmp_path / "r.html"
     got = printed(capsys, "measure", played, "--policy", "scripted:noisy:0.8", "-o", str(page), "--json")
-    assert [m["name"] for m in got["methods"] if m["error"] is None][-1] == "shapley"
-    assert got["exact"]["shapley"] == {"a": 0.5, "b": 0.5}
+    assert {"grpo", "sharp", "shapley", "position"} <= {m["name"] for m in got["methods"] if m["error"] is None}
+    # the planner calls a with .8, then b with .8 again, and each helps with .8: v(a) = .64, v(b) = .512 and
+    # v(ab) = .16 · .8 + .64 · .96 = .7424; a: ½ · .64 + ½ · (.7424 − .512)
+    assert got["exact"]["shapley"] == pytest.approx({"a": 0.4352, "b": 0.3072})
     assert "<html" in page.read_text()
     logged = printed(capsys, "measure", played, "-o", str(tmp_path / "r.txt"), "--json")
     errors = {m["name"]: m["error"] for m in logged["methods"]}
@@ -186,6 +188,7 @@ def test_bad_games_and_indices(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["credit", "FILE", "--method", "grpu"], "unknown method 'grpu'.*Did you mean 'grpo'"),
         (["credit", "FILE", "--method", "m_grpo", "--preset", "code"], "no preset 'code'; expected one of paper"),
         (["credit", "FILE", "--method", "grpo", "--set", "ddof=2"], "ddof"),
+        (["credit", "FILE", "--method", "grpo", "--set", "eps=-1"], "'eps' of grpo is -1.0; expected at least 0"),
         (["credit", "FILE", "--method", "grpo", "--set", "ddof"], "expected KEY=VALUE"),
         (["credit", "FILE", "--method", "c3", "--set", "variant=value_assisted"], "critic"),
         (["credit", "FILE", "--method", "sharp"], "give --env and --policy"),
@@ -248,7 +251,9 @@ def test_lists_and_checks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs"]) == 0
     assert "coalition_v0" in capsys.readouterr().out
     assert main(["check", "env", "relay_v0"]) == 0
-    assert main(["check", "policy", "x=table:yes,no"]) == 0
+    for policy in ("x=table:yes,no", "table:yes,no", "scripted:perfect", "scripted:noisy:0.5"):
+        assert main(["check", "policy", policy]) == 0
+    assert main(["check", "policy", "scripted:perfect", "--env", "coalition_v0", "--arg", "preset=or"]) == 0
     assert main(["check", "method", "grpo"]) == 0
 
 
@@ -351,7 +356,16 @@ def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--tasks", "0"], "tasks is 0"),
         (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--steps", "0"], "steps is 0"),
         (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--rate", "nan"], "rate"),
+        (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--rate", "-1"], "rate is -1.0"),
+        (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--save-every", "-1"], "save_every is -1"),
         (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--fanout.x", "2"], "fanout is {'x': 2}"),
+        (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--fanout.0", "0"], "fanout is {'0': 0}"),
+        (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--solo"], "or take solve_verify_v0"),
+        (["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--lora", "8"], "beside --model"),
+        (["train", "--env", "coalition_v0", "--policy", "scriptd:perfect"], "Did you mean 'scripted'?"),
+        (["check", "policy", "scriptd:perfect"], "Did you mean 'scripted'?"),
+        (["check", "policy", "hff:tiny"], "Did you mean 'hf'?"),
+        (["play", "relay_v0", "--policy", "scripted:perfect", "--arg", "lenght=3"], "Did you mean 'length'?"),
         (["train", "--resume", "run", "--steps", "60"], "leave out what would change it"),
     ],
 )
@@ -365,7 +379,9 @@ def test_wrong_input_is_one_sentence(
 def test_an_agent_that_the_team_lacks_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "c.toml"
     path.write_text('[env]\nname = "coalition_v0"\n[[agents]]\nname = "planer"\n')
-    assert "unknown agent 'planer'" in refused(capsys, "train", str(path))
+    said = refused(capsys, "train", str(path))
+    assert "unknown agent 'planer'" in said
+    assert "Did you mean 'planner'?" in said
 
 
 def test_a_flag_counts_even_where_it_says_the_default(tmp_path: Path) -> None:
@@ -376,7 +392,7 @@ def test_a_flag_counts_even_where_it_says_the_default(tmp_path: Path) -> None:
     )
     assert main(["train", str(path), "--seed", "0", "-o", str(tmp_path / "run")]) == 0
     run = json.loads((tmp_path / "run" / "config.json").read_text())["train"]
-    assert (run["seed"], run["steps"]) == (0, 2)
+    assert (run["seed"], run["steps"], run["tasks"]) == (0, 2, 1)
 
 
 def test_a_disk_that_is_full_is_an_outside_failure(capsys: pytest.CaptureFixture[str]) -> None:

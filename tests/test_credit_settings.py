@@ -57,7 +57,7 @@ def test_settings_that_cannot_be_meant(given: dict[str, Any], message: str) -> N
         ("grpo", "balanced", {}, "method 'grpo' has no preset 'balanced'; expected one of paper, code"),
         ("dr_mas", "best", {}, "expected one of paper, code, balanced"),
         ("sharp", "code", {}, "method 'sharp' has no preset 'code'; expected one of paper"),
-        ("shapley", "paper", {"eps": 1}, "shapley has no settings"),
+        ("difference", "paper", {"eps": 1}, "difference has no settings"),
         ("c3", "code", {"variant": "value_assisted"}, "needs a critic"),
         ("c3", "paper", {"alternatives": 1}, "expected at least 2"),
         ("m_grpo", "paper", {"depth": 0}, "expected at least 1"),
@@ -73,13 +73,15 @@ def test_presets_are_pinned() -> None:
     assert presets == {
         "grpo": {"paper", "code"}, "rloo": {"paper", "code"}, "dr_mas": {"paper", "code", "balanced"},
         "m_grpo": {"paper"}, "sharp": {"paper"}, "c3": {"paper", "code"}, "difference": {"paper"}, "shapley": {"paper"},
+        "banzhaf": {"paper"}, "owen": {"paper"}, "myerson": {"paper"}, "position": {"paper"},
     }  # fmt: skip
     assert settings_dict(resolve("dr_mas", "code")[1]) == {
         "member": "row", "centre_by": "agent", "scale_by": "agent", "scale": "std", "ddof": 1, "eps": 1e-6,
         "single": "raw", "invalid_penalty": 0.0,
     }  # fmt: skip
     assert settings_dict(resolve("sharp")[1]) == {
-        "marginal": "loo", "lam": 1.0, "alpha": 0.9, "beta": 0.9, "gamma": 0.1, "eps": 1e-6, "ddof": 0,
+        "marginal": "loo", "counterfactual": "rerun", "budget": 0, "lam": 1.0, "alpha": 0.9, "beta": 0.9, "gamma": 0.1,
+        "eps": 1e-6, "ddof": 0,
     }  # fmt: skip
     assert settings_dict(resolve("m_grpo")[1]) == {
         "align": "duplicate", "depth": 8, "format_weight": 0.1, "expert_weight": 0.5, "eps": 1e-6, "seed": 0,

@@ -1,6 +1,7 @@
 """The README tells the truth: its code runs, its tables are generated, its commands exist."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -19,15 +20,16 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-def test_the_table_of_methods_is_generated(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["methods", "--markdown"]) == 0
-    shown = re.search(r"<!-- methods -->\n(.*?)<!-- end methods -->", README, re.DOTALL)
+@pytest.mark.parametrize("table", ["methods", "envs"])
+def test_the_tables_are_generated(capsys: pytest.CaptureFixture[str], table: str) -> None:
+    assert main([table, "--markdown"]) == 0
+    shown = re.search(rf"<!-- {table} -->\n(.*?)<!-- end {table} -->", README, re.DOTALL)
     assert shown is not None
     assert shown[1] == capsys.readouterr().out
 
 
 def test_python_blocks_run(tmp_path: Path) -> None:
-    (block,) = blocks("python")
+    _, block = blocks("python")
     (tmp_path / "whisper.py").write_text(block)
     done = subprocess.run([sys.executable, "whisper.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "1.0\n"
@@ -59,6 +61,11 @@ def test_the_commands_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     (record,) = blocks("json")
     Path("episodes.jsonl").write_text(json.dumps(json.loads(record)))
+    Path("score.py").write_text(blocks("python")[0])
+    Path("game.json").write_text('{"players": ["a", "b", "c"], "worths": {"": 0, "a": 1, "b": 1, "c": 0, "a,b": 1, '
+                                 '"a,c": 2, "b,c": 2, "a,b,c": 3}}')  # fmt: skip
+    Path("unions.json").write_text('{"unions": [["a", "b"], ["c"]]}')
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     small = {"--steps": "1", "-n": "4", "--seeds": "1", "--budget": "16"}
     for words in commands():
         shortened = [small.get(before, word) for before, word in zip(["", *words], words, strict=False)]

@@ -82,7 +82,9 @@ def test_agent_table_is_numpy_s_mean_and_standard_error(credits_: list[float]) -
 def test_exact_index_of_each_method() -> None:
     assert exact_index("sharp", {"marginal": "loo"}) == "loo"
     assert exact_index("sharp", {"marginal": "shapley"}) == "shapley"
+    assert exact_index("sharp", {}) == "loo"
     assert exact_index("difference", {}) == "loo"
+    assert exact_index("no_method_of_ours", {}) is None
     assert exact_index("grpo", {}) is None
 
 

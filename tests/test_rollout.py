@@ -19,7 +19,7 @@ from macredit.team import Team
 
 
 def noisy(env: Any) -> World:
-    return World(env, {a: Scripted("noisy", 0.7, expert=env.expert, fumble=env.fumble) for a in env.team.names})
+    return World(env, {a: Scripted("noisy", 0.7, expert=env.expert, fumbles=env.fumbles) for a in env.team.names})
 
 
 def lines(episodes: Sequence[Episode]) -> list[str]:
@@ -182,8 +182,8 @@ class Lazy(Scripted):
 
 def test_the_order_of_answers_changes_nothing() -> None:
     env = Relay()
-    eager = {a: Scripted("noisy", expert=env.expert, fumble=env.fumble) for a in env.team.names}
-    lazy = {a: Lazy("noisy", expert=env.expert, fumble=env.fumble) for a in env.team.names}
+    eager = {a: Scripted("noisy", expert=env.expert, fumbles=env.fumbles) for a in env.team.names}
+    lazy = {a: Lazy("noisy", expert=env.expert, fumbles=env.fumbles) for a in env.team.names}
     assert lines(play(World(env, eager), tasks_of(0, 3, 3))) == lines(play(World(env, lazy), tasks_of(0, 3, 3)))
 
 

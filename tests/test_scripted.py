@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 
 from macredit.agents import make_policies, make_policy, parse_policy
@@ -15,8 +14,8 @@ class Echo:
         return request.prompt
 
     @staticmethod
-    def fumble(request: Request, rng: np.random.Generator) -> str:
-        return f"not {request.prompt}{'!' * rng.integers(1, 3)}"
+    def fumbles(request: Request) -> list[str]:
+        return [f"not {request.prompt}!", f"not {request.prompt}!!"]
 
 
 def asked(group: int, prompt: str = "red") -> Request:

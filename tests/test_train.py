@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from macredit.cli import main, world_of
+from macredit.cli.train import solo_world
 from macredit.config import AgentConfig, MethodConfig, RunConfig, TrainConfig
 from macredit.credit import METHODS
 from macredit.envs import make_env
@@ -269,8 +270,17 @@ def test_one_agent_alone_is_the_baseline(tmp_path: Path, kind: str) -> None:
     assert main([*words, "-o", str(tmp_path)]) == 0
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [set(row) & {"evaluation", "solo", "reward"} for row in rows] == [
-        {"evaluation"}, {"solo"}, {"reward"}, {"evaluation"},
+        {"evaluation"}, {"solo"}, {"reward"}, {"evaluation"}, {"solo"},
     ]  # fmt: skip
+    assert [row["solo"]["tasks"] for row in rows if "solo" in row] == [2, 2]
+
+
+def test_the_baseline_is_spoken_for_by_the_very_policy_that_learns() -> None:
+    run = RunConfig({"name": "solve_verify_v0", "dataset": "chain_sum"}, {"*": {"kind": "table", "replies": ["1"]}})
+    world = world_of(run)
+    alone = solo_world(run, world)
+    assert alone.env.team.names == ("solver",)
+    assert alone.speaker("solver", {}) is world.policies["planner"]
 
 
 def test_metrics_are_flattened_for_trackers(tmp_path: Path) -> None:

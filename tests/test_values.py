@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from macredit.errors import UserError
-from macredit.values import banzhaf, loo, read_game, shapley, shapley_batch, values_of
+from macredit.values import banzhaf, loo, read_game, shapley, shapley_batch
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "worked.json").read_text())["derived"]["coop_games"]
 
@@ -169,12 +169,6 @@ def test_both_forms_of_a_game_file(tmp_path: Path) -> None:
 def test_malformed_game_files(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_game(written(tmp_path / "game.json", text))
-
-
-def test_indices_by_name() -> None:
-    assert values_of("banzhaf", [0, 1, 1, 3]) == [1.5, 1.5]
-    with pytest.raises(UserError, match=r"unknown index 'shaply'.*Did you mean 'shapley'"):
-        values_of("shaply", [0, 1])
 
 
 def test_a_missing_game_file(tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ from functools import partial
 
 from macredit.check.env import ENV_CHECKS
 from macredit.check.method import METHOD_CHECKS, promised
-from macredit.check.policy import POLICY_CHECKS, REQUESTS
+from macredit.check.policy import POLICY_CHECKS, REQUESTS, first_requests
 from macredit.credit import METHODS, Method
 from macredit.env import TeamEnv
 from macredit.errors import OutsideError, UserError, unknown
 from macredit.policy import Policy, Request
 from macredit.rollout import attempt
+
+__all__ = ["Result", "check_env", "check_method", "check_policy", "first_requests", "run"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,21 @@ import json
 import math
 from collections.abc import Callable, Sequence
 
+from macredit.env import TeamEnv
 from macredit.policy import Chat, Policy, Request, Said
+from macredit.rollout import Plan, Scene, World
 from macredit.seeds import Key
 
 REQUESTS = tuple(
     Request("a", (Chat("user", f"Say a word. {n % 3}"),), Key(0, str(n % 3), n), teammates=("b",)) for n in range(8)
 )
 """What is asked where no requests are given."""
+
+
+def first_requests(env: TeamEnv, tasks: int = 8) -> tuple[Request, ...]:
+    """What the first agent to speak is asked, in so many tasks of an environment."""
+    plans = [Plan(f"t{n}", Key(0, f"t{n}")) for n in range(tasks)]
+    return tuple(Scene(World(env, {}), plan).next_request() for plan in plans)
 
 
 def ask(policy: Policy, requests: Sequence[Request]) -> list[Said]:

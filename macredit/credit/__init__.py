@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from macredit.credit import c3, difference, dr_mas, grpo, m_grpo, rloo, shapley, sharp
+from macredit.credit import (
+    banzhaf,
+    c3,
+    difference,
+    dr_mas,
+    grpo,
+    m_grpo,
+    myerson,
+    owen,
+    position,
+    rloo,
+    shapley,
+    sharp,
+)
 from macredit.credit.method import AgentCredit, Credits, Method
 from macredit.credit.settings import settings_dict, settings_from
 from macredit.episode import Episode
@@ -26,6 +39,10 @@ METHODS: dict[str, Method] = {
     "c3": c3.METHOD,
     "difference": difference.METHOD,
     "shapley": shapley.METHOD,
+    "banzhaf": banzhaf.METHOD,
+    "owen": owen.METHOD,
+    "myerson": myerson.METHOD,
+    "position": position.METHOD,
 }
 
 

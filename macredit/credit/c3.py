@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
 from macredit.advantage import normalise
+from macredit.bounds import Within
 from macredit.credit.members import (
     Totals,
     agent_totals,
@@ -51,9 +52,9 @@ class C3Settings:
     """Divide by sqrt(variance + 1e-8) of each context's advantages."""
     variant: Literal["reward_only", "value_only", "value_assisted"] = "reward_only"
     """Returns alone (the paper), or with a learned critic, which is not there."""
-    alternatives: int = 4
+    alternatives: Annotated[int, Within(2)] = 4
     """n: messages compared in a context that has to be resampled, the executed one among them."""
-    invalid_penalty: float = 0.0
+    invalid_penalty: Annotated[float, Within(0)] = 0.0
     """Subtracted from the reward of invalid turns."""
 
     def __post_init__(self) -> None:
@@ -62,8 +63,6 @@ class C3Settings:
                 f"setting 'variant' of c3 is {self.variant!r}, which needs a critic q(context, message), and no critic "
                 "is there; use variant=reward_only"
             )
-        if self.alternatives < 2:
-            raise UserError(f"setting 'alternatives' of c3 is {self.alternatives}; expected at least 2")
 
 
 def c3(rows: Rows, settings: C3Settings, whatif: WhatIf | None = None) -> Credits:

@@ -1,4 +1,4 @@
-"""What silencing agents would have done to the reward: leave-one-out and exact Shapley values of each episode."""
+"""What silencing agents would have done to the reward, and the credit that makes of it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from macredit.credit.games import Solved
 from macredit.credit.members import Totals, advantages, agent_groups, agent_totals, assemble, counts_of, pairs, spoke
 from macredit.credit.method import Credits
-from macredit.errors import UserError
 from macredit.rows import FloatN, Rows
-from macredit.values import loo, shapley, shapley_batch
+from macredit.units import Unit
+from macredit.values import loo
 
 if TYPE_CHECKING:
     from macredit.whatif import Outcome, WhatIf
 
-MOST_PLAYERS = 12
-"""Exact Shapley values ask about 2**12 = 4096 coalitions of one episode."""
 ALWAYS = "always present"
 """Why an agent that is no player has no credit."""
 FAILED = "failed:replay"
@@ -53,67 +52,32 @@ def scored(rows: Rows) -> list[int]:
     return [int(e) for e in np.flatnonzero(~np.isnan(rows.team_reward))]
 
 
-def leave_one_out(rows: Rows, whatif: WhatIf, who: Sequence[tuple[int, str]]) -> Values:
-    """R − v(N∖i) for each (episode, agent): the realised reward minus the mean reward with that agent silenced."""
-    outcomes = whatif.ask([(e, frozenset({agent})) for e, agent in who])
-    return {
-        (e, agent): Value(float(rows.team_reward[e]) - outcome.mean, _stderr(outcome))
-        for (e, agent), outcome in zip(who, outcomes, strict=True)
-    }
+def leave_one_out(whatif: WhatIf, who: Sequence[tuple[int, str]]) -> Values:
+    """R − v(N∖i) for each (episode, agent): the reward minus the reward with that agent silenced, over replicates."""
+    outcomes = whatif.ask([(e, gone) for e, agent in who for gone in (frozenset[str](), frozenset({agent}))])
+    lost = [whole.less(without) for whole, without in zip(outcomes[::2], outcomes[1::2], strict=True)]
+    return {pair: Value(outcome.mean, _stderr(outcome)) for pair, outcome in zip(who, lost, strict=True)}
 
 
-def shapley_of_silence(rows: Rows, whatif: WhatIf, players: Mapping[int, Sequence[str]]) -> tuple[Values, Values]:
-    """Exact Shapley values over all coalitions of an episode's players, and leave-one-out from the same table.
+def masked(rows: Rows, whatif: WhatIf, who: Sequence[tuple[int, str]]) -> Values:
+    """R less the score of the same messages without the agent's, which nobody hears and nobody answers anew."""
+    return {(e, agent): Value(float(rows.team_reward[e]) - whatif.masked(e, {agent}), 0.0) for e, agent in who}
 
-    The worth of a coalition is the team's reward with all other players silenced. With r replicates of every sampled
-    coalition, values are computed replicate by replicate, so that shared random numbers count in the standard error.
 
-    Raises:
-        UserError: more than 12 players, or an outcome that neither the record nor a replay knows.
-    """
+def values_by_agent(players: Mapping[int, Sequence[Unit]], solved: Mapping[int, Solved]) -> Values:
+    """Values of games whose players are agents."""
+    units = ((e, i, unit) for e, names in players.items() for i, unit in enumerate(names))
+    return {(e, str(unit)): Value(*solved[e].total([i])) for e, i, unit in units}
+
+
+def marginals_by_agent(players: Mapping[int, Sequence[Unit]], solved: Mapping[int, Solved]) -> Values:
+    """Leave-one-out of the same games, where every coalition was asked."""
+    found: dict[tuple[int, str], Value] = {}
     for e, names in players.items():
-        if len(names) > MOST_PLAYERS:
-            raise UserError(
-                f"episode {rows.episodes[e].id!r} has {len(names)} players, which is {2 ** len(names)} coalitions; "
-                f"expected at most {MOST_PLAYERS} for exact Shapley values; use `difference` "
-                "(leave-one-out) for larger teams"
-            )
-    questions = [
-        (e, frozenset(name for i, name in enumerate(names) if not mask >> i & 1))
-        for e, names in players.items()
-        for mask in range(2 ** len(names))
-    ]
-    outcomes = iter(whatif.ask(questions))
-    values: dict[tuple[int, str], Value] = {}
-    marginals: dict[tuple[int, str], Value] = {}
-    for e, names in players.items():
-        answers = [next(outcomes) for _ in range(2 ** len(names))]
-        if names:
-            shares = _shapley(answers)
-            values |= {(e, name): share for name, share in zip(names, shares, strict=True)}
-            last = loo([answer.mean for answer in answers]) if _known(answers) else np.full(len(names), np.nan)
-            marginals |= {(e, name): Value(float(v), np.nan) for name, v in zip(names, last, strict=True)}
-    return values, marginals
-
-
-def _shapley(answers: Sequence[Outcome]) -> list[Value]:
-    n = len(answers).bit_length() - 1
-    if not _known(answers):
-        return [Value(np.nan, np.nan)] * n
-    phi = shapley([answer.mean for answer in answers])
-    sampled = {len(answer.rewards) for answer in answers if not answer.exact}
-    if not sampled:
-        stderr = np.zeros(n)
-    elif len(sampled) == 1 and (r := sampled.pop()) > 1:
-        tables = np.array([[answer.mean] * r if answer.exact else answer.rewards for answer in answers])
-        stderr = shapley_batch(tables).std(axis=1, ddof=1) / np.sqrt(r)
-    else:
-        stderr = np.full(n, np.nan)
-    return [Value(float(v), float(s)) for v, s in zip(phi, stderr, strict=True)]
-
-
-def _known(answers: Sequence[Outcome]) -> bool:
-    return all(not np.isnan(answer.mean) for answer in answers)
+        worths = solved[e].worths
+        if worths is not None and len(worths) == 2 ** len(names) > 1:
+            found |= {(e, str(unit)): Value(float(v), np.nan) for unit, v in zip(names, loo(worths), strict=True)}
+    return found
 
 
 def _stderr(outcome: Outcome) -> float:
@@ -172,9 +136,9 @@ def totals_of(rows: Rows, values: Values) -> Totals:
     }
 
 
-def asked_with(whatif: WhatIf, players: Mapping[int, Sequence[str]]) -> dict[str, Any]:
+def asked_with(whatif: WhatIf, players: Mapping[int, Sequence[Unit]]) -> dict[str, Any]:
     """Notes: what absence meant, and who the players were."""
-    names = dict.fromkeys(name for group in players.values() for name in group)
+    names = dict.fromkeys(str(unit) for group in players.values() for unit in group)
     return {"absence": whatif.absence, "players": list(names)}
 
 

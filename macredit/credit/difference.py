@@ -25,7 +25,7 @@ def difference(rows: Rows, _settings: DifferenceSettings, whatif: WhatIf | None)
     """Leave-one-out of every player in every episode; an agent that was never asked costs no call."""
     whatif = replays(rows, whatif)
     players = {e: whatif.players_of(e) for e in scored(rows)}
-    values = leave_one_out(rows, whatif, [(e, agent) for e, names in players.items() for agent in names])
+    values = leave_one_out(whatif, [(e, agent) for e, names in players.items() for agent in names])
     return valued(rows, values, asked_with(whatif, players), redundant(rows, values))
 
 
@@ -37,6 +37,7 @@ METHOD = Method(
     needs=frozenset({"group", "replay"}),
     estimand="leave-one-out of silence",
     paper="Wolpert and Tumer 2002, arXiv cs/9908014",
+    index=lambda _: "loo",
     evaluations=lambda players: 1 + players,
     axioms=frozenset({"symmetry", "dummy", "linearity", "centred"}),
     labels={"setting": "multi-agent", "granularity": "multi-agent", "methodology": "Counterfactual"},

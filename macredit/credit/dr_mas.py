@@ -12,10 +12,11 @@ Preset ``code``: sample standard deviation, a group of one keeps its raw score. 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
+from macredit.bounds import Within
 from macredit.credit.broadcast import broadcast
 from macredit.credit.members import agent_groups, pairs
 from macredit.credit.method import Credits, Method
@@ -39,11 +40,11 @@ class DrMasSettings:
     """Divide by the standard deviation, or not."""
     ddof: Literal[0, 1] = 0
     """0: population, 1: sample standard deviation."""
-    eps: float = 1e-6
+    eps: Annotated[float, Within(0)] = 1e-6
     """Added to the standard deviation."""
     single: Literal["zero", "raw"] = "zero"
     """What a group of one member gets: nothing, or its raw score."""
-    invalid_penalty: float = 0.0
+    invalid_penalty: Annotated[float, Within(0)] = 0.0
     """Subtracted from the reward of invalid turns."""
 
 
@@ -58,7 +59,6 @@ def dr_mas(rows: Rows, settings: DrMasSettings, _whatif: WhatIf | None = None) -
         weight=1.0 / np.maximum(length, 1) if balanced else None,
         scale=settings.scale, ddof=settings.ddof, eps=settings.eps, single=settings.single,
     )  # fmt: skip
-    shares = {name: _gradient_by_length(earned, rows.agent == a, length) for a, name in enumerate(rows.agents)}
     warnings = [
         f"agent {name!r}: failures longer than its average hold {100 * share:.0f} % of its loss weight, as "
         f"{100 * fair:.0f} % of its trajectories; preset 'balanced' weighs each trajectory once"
@@ -66,17 +66,7 @@ def dr_mas(rows: Rows, settings: DrMasSettings, _whatif: WhatIf | None = None) -
         for share, fair in [_long_failures(earned, rows.agent == a, part, length)]
         if share > max(0.5, 1.5 * fair)
     ]
-    return replace(
-        earned,
-        notes={**earned.notes, "gradient by trajectory length": shares},
-        warnings=(*earned.warnings, *warnings),
-    )
-
-
-def _gradient_by_length(earned: Credits, own: BoolN, length: IntN) -> dict[str, float]:
-    """Share of an agent's Σ weight · |advantage| that comes from trajectories in which it spoke so often."""
-    size = np.bincount(length[own], (earned.weight * np.abs(earned.advantage))[own])
-    return {str(n): float(size[n] / size.sum()) for n in np.flatnonzero(size)}
+    return replace(earned, warnings=(*earned.warnings, *warnings))
 
 
 def _long_failures(earned: Credits, own: BoolN, part: IntN, length: IntN) -> tuple[float, float]:

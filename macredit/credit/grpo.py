@@ -7,8 +7,9 @@ A_i = (R_i − mean) / (std + eps) over the trajectories of a task. Preset ``cod
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from macredit.bounds import Within
 from macredit.credit.broadcast import broadcast
 from macredit.credit.method import Credits, Method
 from macredit.rows import Rows
@@ -25,11 +26,11 @@ class GrpoSettings:
     """Divide by the group's standard deviation, or not."""
     ddof: Literal[0, 1] = 0
     """0: population, 1: sample standard deviation."""
-    eps: float = 1e-6
+    eps: Annotated[float, Within(0)] = 1e-6
     """Added to the standard deviation."""
     single: Literal["zero", "raw"] = "zero"
     """What a group of one trajectory gets: nothing, or its raw score."""
-    invalid_penalty: float = 0.0
+    invalid_penalty: Annotated[float, Within(0)] = 0.0
     """Subtracted from the reward of invalid turns."""
 
 

@@ -11,14 +11,14 @@ weights, never rows. Rollouts with d_i = 0 stay out of that agent's batch and ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
+from macredit.bounds import Within
 from macredit.credit.invocations import Invocations, invocations_of
 from macredit.credit.members import Totals, advantages, agent_groups, agent_totals, assemble, counts_of, mean_by, pairs
 from macredit.credit.method import Credits, Method
-from macredit.errors import UserError
 from macredit.rows import BoolN, FloatN, Rows
 from macredit.seeds import generator
 
@@ -32,20 +32,16 @@ class MGrpoSettings:
 
     align: Literal["duplicate", "weight"] = "duplicate"
     """Random copies (the paper), or their expectation D/d_i as a weight (ours)."""
-    depth: int = 8
+    depth: Annotated[int, Within(1)] = 8
     """D: sub-trajectories of an agent that every rollout brings, chosen so that few rollouts have more."""
-    format_weight: float = 0.1
+    format_weight: Annotated[float, Within(0, 1)] = 0.1
     """f: the share of R_M and R_S that a valid format earns."""
-    expert_weight: float = 0.5
+    expert_weight: Annotated[float, Within(0, 1)] = 0.5
     """x: the share of R_S that the sub-answer's own reward earns, where there is one."""
-    eps: float = 1e-6
+    eps: Annotated[float, Within(0)] = 1e-6
     """Added to the standard deviation."""
     seed: int = 0
     """Chooses the random copies."""
-
-    def __post_init__(self) -> None:
-        if self.depth < 1:
-            raise UserError(f"setting 'depth' of m_grpo is {self.depth}; expected at least 1 sub-trajectory a rollout")
 
 
 def m_grpo(rows: Rows, settings: MGrpoSettings, _whatif: WhatIf | None = None) -> Credits:

@@ -46,6 +46,9 @@ class Credits:
     stderr: FloatN
     agents: tuple[AgentCredit, ...] = ()
     links: tuple[Mapping[str, Any], ...] = ()
+    """``{"episode", "from", "to", "credit", "stderr"}`` of channels between agents, where the method values them."""
+    interactions: tuple[Mapping[str, Any], ...] = ()
+    """``{"episode", "agents", "value"}`` of two agents: below 0 they replace each other, above they need each other."""
     sequence: IntN | None = None
     """Code of the unit of ratio and loss each row belongs to; None: every turn is its own."""
     notes: Mapping[str, Any] = field(default_factory=dict)
@@ -74,8 +77,8 @@ class Credits:
         ]  # fmt: skip
         return {
             "method": method, "preset": preset, "settings": dict(settings), "turns": turns, "agents": agents,
-            "links": [dict(link) for link in self.links], "notes": dict(self.notes), "cost": dict(cost),
-            "warnings": list(self.warnings),
+            "links": [dict(link) for link in self.links], "interactions": [dict(pair) for pair in self.interactions],
+            "notes": dict(self.notes), "cost": dict(cost), "warnings": list(self.warnings),
         }  # fmt: skip
 
 
@@ -86,6 +89,11 @@ def _number(value: float | np.floating[Any] | None) -> float | None:
 def one(players: int) -> int:  # noqa: ARG001 (other methods need it)
     """An episode is one terminal evaluation."""
     return 1
+
+
+def no_index(settings: Mapping[str, Any]) -> str | None:  # noqa: ARG001 (other methods need them)
+    """The credit estimates no index of a cooperative game."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,8 @@ class Method:
     estimand: str
     paper: str
     """Author, year, arXiv id."""
+    index: Callable[[Mapping[str, Any]], str | None] = no_index
+    """All settings by name → the exact index (``shapley``, ``banzhaf``, ``loo``) that the credit estimates."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"paper": {}})
     """Preset name → settings that differ from the defaults."""
     evaluations: Callable[[int], int] = one

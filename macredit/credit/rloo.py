@@ -7,8 +7,9 @@ score of a group of one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from macredit.bounds import Within
 from macredit.credit.broadcast import broadcast
 from macredit.credit.members import agent_groups
 from macredit.credit.method import Credits, Method
@@ -26,7 +27,7 @@ class RlooSettings:
     """Compare the trajectories of a task, or the rows of one agent on a task."""
     single: Literal["zero", "raw"] = "zero"
     """What a group of one gets: nothing, or its raw score."""
-    invalid_penalty: float = 0.0
+    invalid_penalty: Annotated[float, Within(0)] = 0.0
     """Subtracted from the reward of invalid turns."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from macredit.bounds import check_bounds
 from macredit.errors import UserError, unknown
 
 
@@ -22,7 +23,9 @@ def settings_from(kind: type, of: str, given: Mapping[str, Any]) -> Any:
     for name in given:
         if name not in hints:
             raise unknown(f"setting of {of}", name, hints)
-    return kind(**{name: _value(f"setting {name!r} of {of}", value, hints[name]) for name, value in given.items()})
+    settings = kind(**{name: _value(f"setting {name!r} of {of}", value, hints[name]) for name, value in given.items()})
+    check_bounds(settings, f"setting '{{}}' of {of}")
+    return settings
 
 
 def settings_dict(settings: Any) -> dict[str, Any]:

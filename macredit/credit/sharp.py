@@ -7,17 +7,18 @@ task that invoked the role. Loss: one ratio exp(Σ log-ratios) per agent and rol
 over rollouts, hence weights 1 / (1 + |M_i|).
 
 The paper's "Shapley" is leave-one-out against the whole team (an OR game gives 0 to all, an AND game 1 to each):
-``marginal="loo"``. ``marginal="shapley"`` is our extension. After an absence everything downstream is played again.
-lambda, eps and ddof are given by no source; ours are 1, 1e-6 and 0.
+``marginal="loo"``. ``marginal="shapley"`` is our extension. After an absence everything downstream is played again,
+unless ``counterfactual="mask_only"``. lambda, eps and ddof are given by no source; ours are 1, 1e-6 and 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
+from macredit.bounds import Within
 from macredit.credit.coalitions import (
     FAILED,
     Value,
@@ -25,12 +26,15 @@ from macredit.credit.coalitions import (
     asked_with,
     by_pair,
     leave_one_out,
+    marginals_by_agent,
+    masked,
     redundant,
     replays,
     scored,
-    shapley_of_silence,
     totals_of,
+    values_by_agent,
 )
+from macredit.credit.games import Budget, shapley_of_silence
 from macredit.credit.members import (
     advantages,
     agent_groups,
@@ -54,15 +58,20 @@ class SharpSettings:
 
     marginal: Literal["loo", "shapley"] = "loo"
     """A worker's marginal credit: leave-one-out (the paper), or its exact Shapley value (ours)."""
-    lam: float = 1.0
+    counterfactual: Literal["rerun", "mask_only"] = "rerun"
+    """After a worker falls silent everyone is asked again, or (leave-one-out alone) the other messages stay as they
+    are: for environments whose reward is a function of the set of messages."""
+    budget: Annotated[int, Within(0)] = 0
+    """Terminal evaluations of one episode for ``marginal="shapley"``, where 2^n are more; 0: all 2^n."""
+    lam: Annotated[float, Within(0)] = 1.0
     """lambda: the planner's share of its workers' positive credits."""
-    alpha: float = 0.9
+    alpha: Annotated[float, Within(0)] = 0.9
     """Weight of the broadcast reward."""
-    beta: float = 0.9
+    beta: Annotated[float, Within(0)] = 0.9
     """Weight of the marginal credit."""
-    gamma: float = 0.1
+    gamma: Annotated[float, Within(0)] = 0.1
     """Weight of the tool term."""
-    eps: float = 1e-6
+    eps: Annotated[float, Within(0)] = 1e-6
     """Added to the standard deviation (the paper's delta)."""
     ddof: Literal[0, 1] = 0
     """0: population, 1: sample standard deviation."""
@@ -122,12 +131,16 @@ def _marginals(
 ) -> tuple[Values, list[str]]:
     """R^mc of the invoked workers, and what to know about it."""
     who = [(e, agent) for e, names in workers.items() for agent in names]
+    if settings.counterfactual == "mask_only":
+        return masked(rows, whatif, who), []
     if settings.marginal == "loo":
-        values = leave_one_out(rows, whatif, who)
+        values = leave_one_out(whatif, who)
         return values, redundant(rows, values)
     players = {e: tuple(n for n in whatif.players_of(e) if n != rows.teams[e].orchestrator) for e in workers}
-    shares, marginals = shapley_of_silence(rows, whatif, players)
-    return {pair: shares[pair] for pair in who}, redundant(rows, marginals, shares)
+    budget = Budget(settings.budget) if settings.budget else None
+    solved = shapley_of_silence(whatif, players, budget)
+    shares = values_by_agent(players, solved)
+    return {pair: shares[pair] for pair in who}, redundant(rows, marginals_by_agent(players, solved), shares)
 
 
 def _planner(rows: Rows, lam: float, values: Values, workers: dict[int, tuple[str, ...]]) -> Values:
@@ -158,6 +171,7 @@ METHOD = Method(
     needs=frozenset({"group", "replay"}),
     estimand="leave-one-out of silence, mixed with the broadcast reward and a tool term",
     paper="SHARP 2026, arXiv 2602.08335",
+    index=lambda settings: str(settings["marginal"]),
     evaluations=lambda players: 1 + players,
     axioms=frozenset({"symmetry", "dummy", "centred"}),
     sequence="trajectory",

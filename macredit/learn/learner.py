@@ -12,11 +12,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from macredit.bounds import Within
 from macredit.episode import write_atomically
 from macredit.errors import UserError, missing_extra
 from macredit.learn import loss as losses
@@ -32,37 +33,37 @@ Metrics = dict[str, float]
 class LearnerConfig:
     """How a policy learns."""
 
-    rate: float | None = None
+    rate: Annotated[float | None, Within(0)] = None
     """Learning rate; None takes the policy's own default."""
-    epochs: int = 1
+    epochs: Annotated[int, Within(1)] = 1
     """Passes over the rows of one rollout."""
-    minibatches: int = 1
+    minibatches: Annotated[int, Within(1)] = 1
     """Optimiser steps in one pass."""
     aggregate: Aggregate = "token-mean"
     """How token losses become one number."""
-    length: float | None = None
+    length: Annotated[float | None, Within(1)] = None
     """L of ``dr-grpo`` and ``seq-mean-token-sum-norm``: the largest reply in tokens."""
     ratio: Ratio = "token"
     """Level of the probability ratio."""
-    clip_low: float = 0.2
+    clip_low: Annotated[float, Within(0, 1)] = 0.2
     """Clip range below a ratio of 1."""
-    clip_high: float = 0.2
+    clip_high: Annotated[float, Within(0)] = 0.2
     """Clip range above a ratio of 1."""
-    dual_clip: float | None = 3.0
+    dual_clip: Annotated[float | None, Within(1)] = 3.0
     """Cap of the loss of tokens with a negative advantage, in multiples of it."""
-    kl: float = 0.0
+    kl: Annotated[float, Within(0)] = 0.0
     """Weight of the k3 penalty towards the policy as it was before training."""
     schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"] = "constant"
     """Learning-rate schedule, as transformers names them."""
-    warmup: int = 0
+    warmup: Annotated[int, Within(0)] = 0
     """Optimiser steps of linear warm-up."""
-    steps: int = 1000
+    steps: Annotated[int, Within(1)] = 1000
     """Optimiser steps until ``linear`` and ``cosine`` end."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Within(0)] = 0.0
     """AdamW's decoupled weight decay."""
-    max_norm: float = 1.0
+    max_norm: Annotated[float, Within(0)] = 1.0
     """Gradients with a larger norm are scaled down to it."""
-    batch_tokens: int = 4096
+    batch_tokens: Annotated[int, Within(1)] = 4096
     """Computed tokens (see ``batch.cost``) in one micro-batch; more rows are accumulated."""
     seed: int = 0
     """Order of minibatches."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+MOST_PAIRS = 6
+"""Pairs of agents in one sentence."""
 SMALL = 0.05
 """Credits nearer to each other than this share of the largest count as equal."""
 
@@ -34,6 +36,20 @@ def disagreements(lost: Mapping[str, float], shared: Mapping[str, float], names:
             "credits add up to more than was earned."
         )
     return found
+
+
+def interplay(pairs: Mapping[tuple[str, str], float], largest: float) -> list[str]:
+    """Which agents replace each other and which need each other, the strongest first.
+
+    Args:
+        pairs: Mean Shapley interaction of two agents.
+        largest: The largest credit of an agent, to which an interaction is small or not.
+    """
+    strong = sorted((pair for pair in pairs if abs(pairs[pair]) > SMALL * largest), key=lambda pair: -abs(pairs[pair]))
+    spare = [f"{a} and {b} ({pairs[a, b]:+.3f})" for a, b in strong if pairs[a, b] < 0]
+    joint = [f"{a} and {b} ({pairs[a, b]:+.3f})" for a, b in strong if pairs[a, b] > 0]
+    told = ((spare, "replace each other"), (joint, "need each other"))
+    return [f"Interactions: {', '.join(names[:MOST_PAIRS])} {what}." for names, what in told if names]
 
 
 def _list(agents: Sequence[str]) -> str:

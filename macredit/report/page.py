@@ -40,7 +40,7 @@ def _content(report: Report) -> dict[str, Any]:
         "bars": _bars(report),
         "measured": measured,
         "errors": {label: wording.estimate_error(result.table) for label, result in measured.items()},
-        "footnotes": wording.footnotes(measured),
+        "footnotes": wording.footnotes(measured, report.exact_of),
         "markdown": _markdown(report),
         "costs": {
             name: heading

@@ -16,7 +16,7 @@ from macredit.credit import METHODS
 from macredit.credit.method import Credits, Method
 from macredit.episode import write_atomically
 from macredit.errors import UserError
-from macredit.report.explain import disagreements
+from macredit.report.explain import disagreements, interplay
 from macredit.report.figure import figure
 from macredit.report.page import page
 from macredit.report.share import Share, learning_share, long_failures
@@ -86,6 +86,8 @@ class Report:
     metrics: tuple[Mapping[str, Any], ...] = ()
     """Of a training run: one object a step."""
     notes: tuple[str, ...] = ()
+    exact_of: str = ""
+    """Whose value the exact one is."""
 
     @cached_property
     def summary(self) -> Summary:
@@ -115,9 +117,23 @@ class Report:
 
     @cached_property
     def explanations(self) -> tuple[str, ...]:
-        """Why leave-one-out and Shapley disagree, where both are known."""
+        """Why leave-one-out and Shapley disagree, where both are known, and who replaces or needs whom."""
         lost, shared = self._values("loo"), self._values("shapley")
-        return tuple(disagreements(lost[1], shared[1], (lost[0], shared[0])))
+        largest = max((abs(value) for value in shared[1].values()), default=0.0)
+        return (
+            *disagreements(lost[1], shared[1], (lost[0], shared[0])),
+            *interplay(self.interactions, largest),
+        )
+
+    @cached_property
+    def interactions(self) -> dict[tuple[str, str], float]:
+        """Mean interaction of two agents over episodes, by the first method that knows every coalition."""
+        known = (r.credits.interactions for r in self.measured.values() if r.credits and r.credits.interactions)
+        found: dict[tuple[str, str], list[float]] = {}
+        for pair in next(known, ()):
+            one, other = sorted(pair["agents"], key=self.agents.index)
+            found.setdefault((one, other), []).append(pair["value"])
+        return {pair: float(np.mean(values)) for pair, values in found.items()}
 
     def _values(self, index: str) -> tuple[str, Mapping[str, float]]:
         """The first method that estimates an index and its credit by agent; else the exact values."""
@@ -155,6 +171,7 @@ class Report:
                 "name": result.name, "label": label, "preset": result.preset, "settings": result.settings,
                 "error": result.error, "index": result.index, "broadcast": result.broadcast,
                 "agents": [asdict(row) for row in result.table], "cost": result.cost,
+                "interactions": [dict(pair) for pair in result.credits.interactions] if result.credits else [],
                 "learning_share": [asdict(share) for share in result.shares],
                 "notes": result.credits.notes if result.credits else {},
                 "warnings": result.credits.warnings if result.credits else (),
@@ -164,6 +181,7 @@ class Report:
         out: dict[str, Any] = _plain(
             {
                 "title": self.title, "summary": asdict(self.summary), "methods": methods, "exact": self.exact,
+                "exact_of": self.exact_of,
                 "explanations": self.explanations, "metrics": self.metrics, "notes": self.notes,
                 "warnings": [{"from": source, "text": text} for source, text in self.warnings],
             }

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from macredit.credit.method import Credits
+from macredit.credit import METHODS, Credits, settings_dict
 from macredit.rows import Rows
 
 BROADCAST = "broadcast"
 """The reason of methods that give every agent the same reward."""
-INDEX = {"difference": "loo", "shapley": "shapley", "banzhaf": "banzhaf"}
-"""Method → the exact index it estimates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +93,14 @@ def agent_table(given: Credits) -> tuple[AgentRow, ...]:
 def exact_index(method: str, settings: Mapping[str, Any]) -> str | None:
     """The exact index that a method's credit estimates; None where it estimates none.
 
-    SHARP's marginal is leave-one-out or Shapley by its setting.
+    Args:
+        method: its name.
+        settings: those that differ from the defaults, or all.
     """
-    if method == "sharp":
-        return str(settings.get("marginal", "loo"))
-    return INDEX.get(method)
+    if method not in METHODS:
+        return None
+    known = METHODS[method]
+    return known.index({**settings_dict(known.settings()), **settings})
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:

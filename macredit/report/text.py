@@ -21,7 +21,11 @@ def console_text(report: Report) -> RenderableType:
     parts: list[RenderableType] = [Text(safe(report.title), style="bold"), _facts(report)]
     parts += [safe_text(note) for note in report.notes]
     if report.measured or report.exact:
-        parts += [Text(), _credit(report), *(safe_text(note, "dim") for note in footnotes(report.measured))]
+        parts += [
+            Text(),
+            _credit(report),
+            *(safe_text(note, "dim") for note in footnotes(report.measured, report.exact_of)),
+        ]
     parts += [safe_text(sentence) for sentence in report.explanations]
     if report.measured:
         parts += [Text(), _cost(report.measured)]

@@ -14,9 +14,10 @@ DASH = "—"
 INDEX_NAMES = {"loo": "leave-one-out", "shapley": "Shapley", "banzhaf": "Banzhaf"}
 """Exact index → how it is written."""
 COSTS = {
-    "resets": "episodes begun", "replays": "replays", "replays_saved": "replays saved", "calls": "model calls",
-    "calls_reused": "calls reused", "prompt_tokens": "prompt tokens", "prompt_tokens_cached": "cached",
-    "sampled_tokens": "sampled tokens", "judge_calls": "judge calls", "seconds": "seconds",
+    "resets": "episodes begun", "replays": "replays", "replays_saved": "replays saved", "turns_kept": "turns kept",
+    "calls": "model calls", "calls_reused": "calls reused", "prompt_tokens": "prompt tokens",
+    "prompt_tokens_cached": "cached", "sampled_tokens": "sampled tokens",
+    "judge_calls": "judge calls", "seconds": "seconds",
 }  # fmt: skip
 """Ledger counter → heading."""
 
@@ -86,8 +87,8 @@ def why(row: AgentRow) -> str:
     return "; ".join(f"{reason} in {n} episodes" for reason, n in usual.items())
 
 
-def footnotes(measured: Mapping[str, MethodResult]) -> list[str]:
-    """What the dashes and equal numbers of the credit table mean."""
+def footnotes(measured: Mapping[str, MethodResult], exact_of: str = "") -> list[str]:
+    """What the dashes, the equal numbers and the exact values of the credit table mean."""
     same = [label for label, result in measured.items() if result.broadcast]
     told: dict[str, list[str]] = {}
     for label, result in measured.items():
@@ -95,7 +96,8 @@ def footnotes(measured: Mapping[str, MethodResult]) -> list[str]:
             if why(row):
                 told.setdefault(f"{row.agent} {number(row.credit)}: {why(row)}", []).append(label)
     notes = [f"{note} ({', '.join(labels)})" for note, labels in told.items()]
-    return [f"{', '.join(same)}: same reward for everyone", *notes] if same else notes
+    notes = [f"{', '.join(same)}: same reward for everyone", *notes] if same else notes
+    return [*notes, f"exact: {exact_of}"] if exact_of else notes
 
 
 def note(value: object) -> str:

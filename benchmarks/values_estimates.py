@@ -1,0 +1,190 @@
+"""Rows about estimates from a budget: error against the rivals' in 24 cells, twice, and what an estimate costs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from values_games import CELLS, MAIN, OTHERS, make
+from values_rows import Row, at_least, at_most, part, seconds, times
+from values_sides import Bench, RivalError, geometric_mean, row, seconds_of
+
+from macredit.values.designs import paired
+from macredit.values.estimation import estimate
+
+RIVALS = (
+    "KernelSHAP", "LeverageSHAP", "OddSHAP", "Owen", "Permutation", "PolySHAP", "ProxySHAP", "RegressionMSR", "SVARM",
+    "Stratified", "pyDVL",
+)  # fmt: skip
+OWN = ("leverage", "permutation", "stratified")
+TARGETS = {"RegressionMSR": (1 / 2.5, 1 / 4), "LeverageSHAP": (1 / 10, 1 / 15), "Permutation": (1 / 30, 1 / 60)}
+EXACT = 1e-8
+"""A smaller relative squared error counts as this one: values right to 0.01 % are right."""
+
+
+@dataclass
+class Cell:
+    """Mean relative squared errors of ours and of the others for one family, number of players and budget."""
+
+    family: str
+    n: int
+    budget: int
+    ours: float
+    others: dict[str, float] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def best(self) -> str:
+        """The other one with the smallest error."""
+        return min(self.others, key=lambda name: self.others[name])
+
+    @property
+    def ratio(self) -> float:
+        """Ours by the best other one."""
+        return self.ours / self.others[self.best]
+
+    def __str__(self) -> str:
+        return f"{self.family}, n={self.n}, budget {self.budget:,}"
+
+
+def estimates(bench: Bench) -> Iterator[Row]:
+    """Errors in the cells of the three families, then of three further ones."""
+    if bench.quick:
+        cells = [_own(bench, family, n, budget) for family in MAIN for n, budget in CELLS if budget <= 100]
+        yield _worst(cells, "error: worst cell against the best of our named methods")
+        return
+    for families, name in ((MAIN, "24 cells"), (OTHERS, "24 cells of other families")):
+        cells = []
+        if bench.python:
+            cells = [_cell(bench, family, n, budget) for family in families for n, budget in CELLS]
+        for rival, (must, stretch) in TARGETS.items():
+            measure = partial(_mean, bench, cells, rival)
+            yield row(f"error, {name}: against {rival}", part, at_most(must), at_most(stretch), measure)
+        if cells:
+            yield _worst(cells, f"error, {name}: worst against the best of the cell")
+        if bench.verbose:
+            _print(cells)
+
+
+def costs(bench: Bench) -> Iterator[Row]:
+    """Seconds for drawing coalitions and for a regression."""
+    for n, pairs in ((16, 5_000), (30, 50_000)):
+        each = seconds_of(partial(paired, n, pairs, 0), bench.quick) / (2 * pairs)
+        yield Row(f"sampler: seconds a coalition, n={n}", seconds, at_most(1e-7), None, each, "pairs of different ones")
+    if not bench.quick:
+        for n, budget in ((16, 10_000), (30, 1_000)):
+            measure = partial(_leverage, bench, n, budget)
+            what = f"leverage regression, n={n}, budget {budget:,}, at equal error"
+            yield row(what, times, at_least(10), None, measure)
+
+
+def shapleig(bench: Bench) -> Iterator[Row]:
+    """Budget 100 against ShaplEIG, which takes seconds for every evaluation: one game a cell."""
+    if bench.quick:
+        return
+    results: list[tuple[float, float]] = []
+    what = "budget 100: error against ShaplEIG's"
+
+    def error() -> tuple[float, str]:
+        results.extend(_against_shapleig(bench, family, n) for family in MAIN for n in (10, 16, 30))
+        return geometric_mean(errors for errors, _ in results), f"{len(results)} games"
+
+    yield row(what, times, at_most(1), None, error)
+    if results:
+        least = min(ratio for _, ratio in results)
+        yield Row("budget 100: time against ShaplEIG's", times, at_least(500), None, least, "the smallest ratio")
+
+
+def _against_shapleig(bench: Bench, family: str, n: int) -> tuple[float, float]:
+    """Error of ours by theirs, seconds of theirs by ours."""
+    spec = (family, n, bench.seed)
+    spent, values, _ = bench.theirs("estimate", "ShaplEIG", spec, 100, bench.seed)
+    game = make(*spec)
+    ours = estimate(game, n, 100, bench.seed)
+    taken = statistics.median(_seconds_without_game(family, n, 100, bench.seed, "auto") for _ in range(3))
+    return max(game.error(ours.values), EXACT) / max(game.error(values), EXACT), spent / taken
+
+
+def _seconds_without_game(family: str, n: int, budget: int, seed: int, method: str) -> float:
+    game = make(family, n, seed)
+    start = time.perf_counter()
+    estimate(game, n, budget, seed, method=method)
+    return time.perf_counter() - start - game.seconds
+
+
+def _leverage(bench: Bench, n: int, budget: int) -> tuple[float, str]:
+    """Their seconds by ours, times their error by ours: error falls as one over the budget, so over time as well."""
+    ours, theirs, errors = [], [], []
+    for seed in range(bench.seed, bench.seed + 5):
+        spec = ("team", n, seed)
+        game = make(*spec)
+        values = estimate(game, n, budget, seed, method="leverage").values
+        ours.append(_seconds_without_game(*spec[:2], budget, seed, "leverage"))
+        spent, other, _ = bench.theirs("estimate", "LeverageSHAP", spec, budget, seed)
+        theirs.append(spent)
+        errors.append(max(game.error(other), EXACT) / max(game.error(values), EXACT))
+    error, mine, other = geometric_mean(errors), statistics.median(ours), statistics.median(theirs)
+    return other / mine * error, f"{seconds(mine)} against {seconds(other)}, their error {times(error)} ours"
+
+
+def _own(bench: Bench, family: str, n: int, budget: int) -> Cell:
+    def mean(method: str) -> float:
+        return statistics.fmean(_error(family, n, budget, seed, method) for seed in range(bench.seed, bench.seed + 3))
+
+    return Cell(family, n, budget, mean("auto"), {method: mean(method) for method in OWN})
+
+
+def _error(family: str, n: int, budget: int, seed: int, method: str) -> float:
+    game = make(family, n, seed)
+    result = estimate(game, n, budget, seed, method=method)
+    if game.evaluations > budget or result.evaluations != game.evaluations:
+        raise RuntimeError(f"{method} used {game.evaluations} evaluations and tells {result.evaluations} of {budget}")
+    return max(game.error(result.values), EXACT)
+
+
+def _cell(bench: Bench, family: str, n: int, budget: int) -> Cell:
+    """Ours and every rival on the same games, in turn."""
+    ours: list[float] = []
+    others: dict[str, list[float]] = {name: [] for name in RIVALS}
+    failed: dict[str, str] = {}
+    for seed in range(bench.seed, bench.seed + bench.repeats):
+        game = make(family, n, seed)
+        np.testing.assert_allclose(bench.theirs("true_values", (family, n, seed)), game.shapley, atol=1e-12)
+        ours.append(_error(family, n, budget, seed, "auto"))
+        for name in [name for name in RIVALS if name not in failed]:
+            try:
+                values = bench.theirs("estimate", name, (family, n, seed), budget, seed)[1]
+                others[name].append(max(game.error(values), EXACT))
+            except RivalError as error:
+                failed[name] = str(error)
+    means = {name: statistics.fmean(errors) for name, errors in others.items() if name not in failed}
+    return Cell(family, n, budget, statistics.fmean(ours), means, failed)
+
+
+def _mean(bench: Bench, cells: list[Cell], rival: str) -> tuple[float, str]:
+    """Geometric mean over the cells of our error by the rival's."""
+    bench.theirs("versions")
+    ratios = [cell.ours / cell.others[rival] for cell in cells if rival in cell.others]
+    if len(ratios) < len(cells):
+        reason = next(cell.failed[rival] for cell in cells if rival in cell.failed)
+        raise RivalError(f"failed in {len(cells) - len(ratios)} cells: {reason}")
+    middle = f"median {part(statistics.median(ratios))}, from {part(min(ratios))} to {part(max(ratios))}"
+    return geometric_mean(ratios), f"{middle}; {bench.repeats} games a cell"
+
+
+def _worst(cells: list[Cell], what: str) -> Row:
+    worst = max(cells, key=lambda cell: cell.ratio)
+    how = f"{worst}: {worst.best}; {sum(cell.ratio > 1 for cell in cells)} of {len(cells)} cells above 1×"
+    return Row(what, times, at_most(1.5), at_most(1.1), worst.ratio, how)
+
+
+def _print(cells: list[Cell]) -> None:
+    """Every cell: our error, and how many times larger each other one's is."""
+    for cell in cells:
+        others = ", ".join(f"{name} {times(error / cell.ours)}" for name, error in sorted(cell.others.items()))
+        failed = "".join(f"; {name} failed: {why}" for name, why in cell.failed.items())
+        print(f"    {cell!s:<36} {cell.ours:.1e}: {others}{failed}")

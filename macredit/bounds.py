@@ -1,0 +1,37 @@
+"""Numbers that mean something only within bounds, declared at the setting: ``eps: Annotated[float, Within(0)]``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from macredit.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Both ends are allowed."""
+
+    least: float
+    most: float = math.inf
+
+    def __str__(self) -> str:
+        return f"at least {self.least:g}" if self.most == math.inf else f"{self.least:g} to {self.most:g}"
+
+
+def check_bounds(settings: Any, named: str = "{}") -> None:
+    """Hold every field of a dataclass to the bounds its annotation declares.
+
+    Args:
+        settings: an instance; None is within any bounds.
+        named: how an error names the field.
+
+    Raises:
+        UserError: a field is out of bounds.
+    """
+    for name, hint in get_type_hints(type(settings), include_extras=True).items():
+        value = getattr(settings, name)
+        for bound in getattr(hint, "__metadata__", ()):
+            if isinstance(bound, Within) and value is not None and not bound.least <= value <= bound.most:
+                raise UserError(f"{named.format(name)} is {value}; expected {bound}")

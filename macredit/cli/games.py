@@ -1,0 +1,199 @@
+"""Where the worths of ``macredit value`` come from: a file, a scoring command with its budget, or a log."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from cyclopts import Parameter
+
+from macredit.cli.screen import say
+from macredit.errors import OutsideError, UserError
+
+if TYPE_CHECKING:
+    from macredit.values.indices import Index
+    from macredit.values.session import Estimate
+
+Flag = Annotated[bool, Parameter(negative="")]
+Estimates = dict[str, "Estimate"]
+Source = tuple[tuple[str, ...], Callable[[Sequence["Index"]], Estimates]]
+"""The players, and how indices are estimated."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Spending:
+    """What a scoring command may cost, and where its scores are kept."""
+
+    budget: int | None = None
+    """The most evaluations of the command."""
+    replicates: int | None = None
+    """The same as so many evaluations for each coalition on average."""
+    accuracy: float | None = None
+    """The same as what a standard error of this size costs on 0/1 scores."""
+    deterministic: Flag = False
+    """The command always gives a coalition the same score: each is scored once, and the values are exact."""
+    tasks: int | None = None
+    """How many tasks the command has, numbered from 0; by default each gets a number of its own."""
+    seed: int = 0
+    """Draws which coalition is scored how often, and the seeds given to the command."""
+    log: Path | None = None
+    """Keep every score here: a rerun makes none twice, and without --game every index is read from it."""
+    workers: int = 1
+    """Evaluations at a time; the result does not depend on it."""
+    timeout: float = 600.0
+    """Seconds one evaluation may take."""
+
+
+FREE = Spending()
+
+
+def source_of(file: Path | None, game: str, players: str, spending: Spending) -> Source:
+    """Players, and how their indices are estimated.
+
+    Raises:
+        UserError: none or several of a file, a command and a log.
+    """
+    if (file is not None) + bool(game) > 1:
+        raise UserError("a file and --game were given; expected one of them")
+    if file is not None:
+        return _from_file(file, players, spending)
+    if game:
+        return _from_command(game, players, spending)
+    if spending.log is not None:
+        return _from_log(spending.log)
+    raise UserError("no game was given; give a file of worths, --game 'COMMAND {coalition}', or --log FILE")
+
+
+def _from_file(file: Path, players: str, spending: Spending) -> Source:
+    from macredit.values.game_file import read_game_file
+    from macredit.values.session import Estimate
+
+    if spending != FREE:
+        raise UserError("a file of worths costs nothing to read; leave out the options of --game")
+    read = read_game_file(file)
+    given = _names(players) if players else read.players
+    if len(given) != len(read.players):
+        raise UserError(f"{len(given)} players were named; {file} has {len(read.players)}")
+    table = read._replace(players=given)
+
+    def exactly(indices: Sequence[Index]) -> Estimates:
+        size, found = len(table.table), {}
+        for index in indices:
+            values = np.asarray(index.read(table), np.float64).ravel()
+            why = "every worth is known"
+            found[index.name] = Estimate(values, np.zeros(len(values)), size, size, "exact", why, np.inf)
+        return found
+
+    return given, exactly
+
+
+def _from_log(path: Path) -> Source:
+    from macredit.values.log import read_log, values_from_log
+
+    with _warnings():
+        log = read_log(path)
+    return log.players, lambda indices: {index.name: values_from_log(log, index) for index in indices}
+
+
+def _from_command(command: str, players: str, spending: Spending) -> Source:
+    from macredit.values.command import CommandGame
+
+    if not players:
+        raise UserError("--game needs the names of the players; give --players a,b,c")
+    who = _names(players)
+    for name in ("budget", "replicates", "tasks"):
+        if (number := getattr(spending, name)) is not None and number < 1:
+            raise UserError(f"--{name} {number} was given; expected at least 1")
+    scorer = CommandGame(command, who, spending.timeout, spending.workers)
+
+    def scored(indices: Sequence[Index]) -> Estimates:
+        from macredit.progress import progress
+        from macredit.values.log import LogFile
+        from macredit.values.scoring import Scoring
+
+        budget = _budget(indices, spending)
+        settings = {"game": command, "tasks": spending.tasks}
+        with _warnings():
+            keep = contextlib.nullcontext(None) if spending.log is None else LogFile(spending.log, who, settings)
+        with keep as log, progress("scoring", budget) as tick, _kept(log):
+            noise = not spending.deterministic
+            scoring = Scoring(who, scorer, spending.seed, spending.tasks, noise, log, tick)
+            return scoring.estimates(indices, budget)
+
+    return who, scored
+
+
+def _budget(indices: Sequence[Index], spending: Spending) -> int:
+    """How many evaluations may be made; says what they buy before any is."""
+    ways = [spending.budget, spending.replicates, spending.accuracy]
+    if sum(way is not None for way in ways) > 1:
+        raise UserError("more than one of --budget, --replicates and --accuracy was given; expected one")
+    once = max(index.needs for index in indices)
+    if spending.deterministic and spending.accuracy is None:
+        return spending.budget or once
+    price = _pricing(indices, once)
+    if spending.accuracy is not None:
+        budget = price(spending.accuracy)
+    elif spending.replicates is not None:
+        budget = spending.replicates * once
+    elif spending.budget is not None:
+        budget = spending.budget
+    else:
+        costs = ", ".join(f"{price(accuracy):,} for {accuracy}" for accuracy in (0.1, 0.05, 0.02))
+        raise UserError(
+            f"no budget was given, so nothing was run. {indices[0].name} has {once:,} coalitions; on 0/1 scores a "
+            f"standard error costs about this many evaluations: {costs}. Give --budget N or --accuracy A, or "
+            "--deterministic if a coalition always gets the same score"
+        )
+    if budget >= once:
+        error = 0.01 * (price(0.01) / budget) ** 0.5
+        say(f"{budget:,} evaluations of {once:,} coalitions; on 0/1 scores expect standard errors near {error:.2g}")
+    return budget
+
+
+def _pricing(indices: Sequence[Index], once: int) -> Callable[[float], int]:
+    """Accuracy → evaluations, for the first index; each of few coalitions is scored at least once."""
+    from macredit.values.price import price, price_of
+    from macredit.values.scoring import MOST_COALITIONS, needed
+
+    if once <= MOST_COALITIONS:
+        matrix = needed(indices).matrix
+        return lambda accuracy: max(price_of(matrix, accuracy).evaluations, once)
+    return lambda accuracy: price(len(indices[0].players), accuracy).evaluations
+
+
+@contextlib.contextmanager
+def _warnings() -> Iterator[None]:
+    """Warnings of the library in words for people."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        say(f"warning: {warning.message}")
+
+
+@contextlib.contextmanager
+def _kept(log: Any) -> Iterator[None]:
+    """Says after a failure what is kept."""
+    try:
+        yield
+    except OutsideError as error:
+        kept = (
+            f"{len(log.known):,} scores are kept in {log.path}: the same command goes on from there"
+            if log
+            else ("earlier scores are lost; --log FILE keeps them")
+        )
+        raise OutsideError(f"{error}. {kept}") from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if "" in names or len(set(names)) < len(names):
+        raise UserError(f"the players are {text!r}; expected different names with commas between them")
+    return names

@@ -1,0 +1,164 @@
+"""``macredit value``: who is worth what in a cooperative game, from a table, from a scoring command, or from a log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.table import Table
+
+from macredit.cli.games import FREE, Estimates, Spending, source_of
+from macredit.cli.options import Json
+from macredit.cli.screen import say, show
+from macredit.errors import UserError
+
+if TYPE_CHECKING:
+    from macredit.values.indices import Index
+    from macredit.values.session import Estimate
+
+
+def value(
+    file: Path | None = None,
+    /,
+    *,
+    index: str = "shapley,banzhaf,loo",
+    game: str = "",
+    players: str = "",
+    structure: Path | None = None,
+    weights: str = "",
+    spending: Spending = FREE,
+    plot: Path | None = None,
+    json_: Json = False,
+) -> None:
+    """Values of a cooperative game: exactly from a table, or estimated from the scores of a command of your own.
+
+    Args:
+        file: A table of all worths: .json ({"players": ["a", "b"], "worths": {"": 0, "a": 1, "b": 1, "a,b": 3}} or
+            {"n": 3, "table": [2**n numbers]}), .csv, .npy or .parquet.
+        index: Indices, with commas: shapley, banzhaf, loo, loi, beta:16:1, weighted, owen, owen-banzhaf, myerson,
+            position, precedence, sii, k-sii, stii, fsii, bii, moebius, least-core, nucleolus, prenucleolus. A
+            budget is spent for the first.
+        game: A command that scores a coalition, such as 'python score.py {coalition}'; it gets the players that are
+            present with commas and as JSON on standard input, and prints one number.
+        players: Their names, with commas.
+        structure: A JSON file with edges, unions or precedence.
+        weights: For `weighted`: a=2,b=1.
+        plot: A picture: .svg, .png, .pdf or .html, with the extra `report`.
+        json_: Print one JSON object and nothing else.
+    """
+    from macredit.values.indices import index_of
+    from macredit.values.structure_file import read_structure
+
+    names = [name.strip() for name in index.split(",")]
+    who, estimates_of = source_of(file, game, players, spending)
+    shape = read_structure(structure, who) if structure else None
+    heavy = _weights(weights)
+    indices = [index_of(name, who, shape, heavy) for name in dict.fromkeys(names)]
+    found = estimates_of(indices)
+    core = _core(file, who, found)
+    if plot is not None:
+        from macredit.report.value_plot import save_value_plot
+
+        save_value_plot(plot, indices, found)
+    if json_:
+        print(json.dumps({**_json(indices, found), **({"core": core} if core else {})}))
+    else:
+        _show(indices, found, core)
+    if plot is not None:
+        say(f"picture: {plot}")
+
+
+def _weights(text: str) -> dict[str, float] | None:
+    try:
+        pairs = [word.split("=") for word in text.split(",")] if text else []
+        return {name.strip(): float(number) for name, number in pairs} if text else None
+    except ValueError:
+        raise UserError(f"the weights are {text!r}; expected NAME=NUMBER with commas, such as a=2,b=1") from None
+
+
+# -- what people see ---------------------------------------------------------------------------------------------------
+
+
+def _core(file: Path | None, who: Sequence[str], found: Estimates) -> dict[str, Any]:
+    """Whether the core is empty, and which shares are in it; only where `least-core` was asked for."""
+    if "least-core" not in found or file is None:
+        return {}
+    from macredit.values.core import in_core, least_core
+    from macredit.values.game_file import read_game_file
+
+    table = read_game_file(file)
+    shares = {name: estimate.values for name, estimate in found.items() if len(estimate.values) == len(who)}
+    inside = [name for name, values in shares.items() if in_core(table, values)]
+    return {"excess": least_core(table).excess, "inside": inside}
+
+
+def _json(indices: Sequence[Index], found: Estimates) -> dict[str, Any]:
+    first = found[indices[0].name]
+    return {
+        "players": list(indices[0].players),
+        "values": {i.name: _nested(i, found[i.name].values) for i in indices},
+        "stderr": {i.name: _nested(i, found[i.name].stderr) for i in indices},
+        "intervals": {i.name: _nested(i, found[i.name].interval()) for i in indices},
+        "labels": {i.name: i.labels for i in indices if i.labels != list(i.players)},
+        "evaluations": first.evaluations,
+        "distinct": first.distinct,
+        "method": first.method,
+        "why": first.why,
+    }
+
+
+def _nested(index: Index, numbers: Any) -> Any:
+    """Lists of numbers, a square for pairs; null for what was not estimated."""
+    from macredit.values.indices import PAIRS
+
+    n = len(index.players)
+    shaped = numbers.reshape(n, n, *numbers.shape[1:]) if index.name in PAIRS else numbers
+    return np.where(np.isfinite(shaped), shaped.astype(object), np.array(None)).tolist()
+
+
+def _show(indices: Sequence[Index], found: Estimates, core: Mapping[str, Any]) -> None:
+    first = found[indices[0].name]
+    per_player = [index for index in indices if index.labels == list(index.players)]
+    others = [index for index in indices if index not in per_player]
+    title = f"{len(first.values) if per_player else len(indices[0].players)} players, {first.evaluations:,} evaluations"
+    if per_player:
+        table = Table("player", title=f"{title} ({first.method}: {first.why})")
+        for index in per_player:
+            table.add_column(index.name, justify="right", no_wrap=True)
+        cells = [_cells(found[index.name]) for index in per_player]
+        for row in zip(indices[0].players, *cells, strict=True):
+            table.add_row(*row)
+        show(table)
+    for index in others:
+        table = Table(index.name, "value", title=title)
+        for label, cell in _once(index, zip(index.labels, _cells(found[index.name]), strict=True)):
+            table.add_row(label, cell)
+        show(table)
+    if any((estimate.stderr > 0).any() for estimate in found.values()):
+        say("±: half of a 95 % interval")
+    if any(np.isnan(estimate.stderr).any() for estimate in found.values()):
+        say("no interval where none could be estimated: a coalition has to be scored twice, and the index be linear")
+    if core:
+        state = "not empty" if core["excess"] <= 0 else "empty"
+        inside = f"; in it: {', '.join(core['inside'])}" if core["inside"] else ""
+        say(f"the core is {state} (least excess {core['excess']:.6g}){inside}")
+
+
+def _once(index: Index, rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """A symmetric square shows each pair once."""
+    from macredit.values.indices import PAIRS
+
+    n, every = len(index.players), list(rows)
+    return [row for k, row in enumerate(every) if k // n <= k % n] if index.name in PAIRS else every
+
+
+def _cells(estimate: Estimate) -> list[str]:
+    """Each value, with half of its 95 % interval where that is known."""
+    half = estimate.interval()[:, 1] - estimate.values
+    return [
+        f"{number:.3f} ± {width:.3f}" if width > 0 else f"{number:.6g}"
+        for number, width in zip(estimate.values, half, strict=True)
+    ]

@@ -1,0 +1,122 @@
+"""A Gaussian process: a prior that is a sum of parts, and the posterior of Shapley values given answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
+
+from macredit.rows import FloatN
+from macredit.values.odd_kernels import Part
+
+BLOCK = 512
+"""Rows of a covariance that are computed at a time, which bounds the memory beside the covariance itself."""
+JITTER = 1e-8
+"""Variance added to every answer, relative to their mean square, so that the covariance can be factored."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows of ±1 with the odd part of the game, in units of its root mean square; the full coalition comes last."""
+
+    x: FloatN
+    """float[R, n]."""
+    odd: FloatN
+    """float[R]."""
+    noise: FloatN
+    """float[R]: relative variance of the noise in each answer; all 0 where a coalition always answers the same."""
+    unit: float
+
+    @property
+    def noisy(self) -> bool:
+        """Whether answers carry noise."""
+        return bool(self.noise.any())
+
+    def first(self, count: int) -> Data:
+        """At most ``count`` of the pairs, and the full coalition."""
+        kept = np.append(np.arange(min(count, len(self.odd) - 1)), len(self.odd) - 1)
+        return Data(self.x[kept], self.odd[kept], self.noise[kept], self.unit)
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Parts, their parameters one after the other, and last the log of the noise's variance."""
+
+    parts: Sequence[Part]
+    theta: FloatN
+
+    @property
+    def pieces(self) -> list[tuple[Part, FloatN]]:
+        """Each part with its own parameters."""
+        ends = np.cumsum([len(part.start) for part in self.parts])
+        return list(zip(self.parts, np.split(self.theta[:-1], ends[:-1]), strict=True))
+
+    def covariance(self, data: Data) -> FloatN:
+        """float[R, R]: of the answers."""
+        total = np.empty((len(data.x), len(data.x)))
+        for start in range(0, len(total), BLOCK):
+            total[start : start + BLOCK] = self.between(data.x[start : start + BLOCK], data.x)
+        total[np.diag_indices(len(total))] += math.exp(self.theta[-1]) * data.noise + JITTER
+        return total
+
+    def between(self, x: FloatN, y: FloatN) -> FloatN:
+        """float[X, Y]: covariance of u between rows."""
+        return _sum([part.matrix(theta, x, y) for part, theta in self.pieces])
+
+    def readout(self, x: FloatN) -> FloatN:
+        """float[X, n]: covariance of u at rows with the values."""
+        return _sum([part.readout(theta, x) for part, theta in self.pieces])
+
+    def variance(self) -> FloatN:
+        """float[n]: of the values."""
+        return _sum([part.variance(theta) for part, theta in self.pieces])
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """A prior conditioned on answers."""
+
+    prior: Prior
+    data: Data
+
+    @cached_property
+    def factor(self) -> FloatN:
+        """float[R, R]: lower triangle L with L Lᵀ the covariance of the answers."""
+        return np.asarray(np.linalg.cholesky(self.prior.covariance(self.data)))
+
+    @cached_property
+    def weights(self) -> FloatN:
+        """float[R]: the inverse covariance times the answers."""
+        return np.asarray(cho_solve((self.factor, True), self.data.odd, check_finite=False))
+
+    @cached_property
+    def values(self) -> FloatN:
+        """float[n]: posterior mean of phi."""
+        return np.asarray(self.prior.readout(self.data.x).T @ self.weights)
+
+    @cached_property
+    def variance(self) -> FloatN:
+        """float[n]: posterior variance of phi."""
+        known = solve_triangular(self.factor, self.prior.readout(self.data.x), lower=True, check_finite=False)
+        return np.asarray(np.maximum(self.prior.variance() - (known**2).sum(axis=0), 0))
+
+    @property
+    def surprise(self) -> float:
+        """uᵀ K⁻¹ u / R: near 1 where the prior fits all these answers, above where it is too sure."""
+        return float(self.data.odd @ self.weights) / len(self.data.odd)
+
+    def at(self, x: FloatN) -> FloatN:
+        """float[X]: posterior mean of u at other rows."""
+        blocks = [x[start : start + BLOCK] for start in range(0, len(x), BLOCK)]
+        return np.concatenate([self.prior.between(block, self.data.x) @ self.weights for block in blocks])
+
+
+def _sum(terms: Sequence[FloatN]) -> FloatN:
+    total = terms[0]
+    for term in terms[1:]:
+        total += term
+    return total

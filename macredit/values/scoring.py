@@ -1,0 +1,159 @@
+"""Score a game within a budget, then read every index from the same scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from macredit.errors import UserError
+from macredit.rows import FloatN, IntN
+from macredit.seeds import generator
+from macredit.values.allocation import next_scores, stages, task_of
+from macredit.values.indices import Index
+from macredit.values.log import Log, LogFile, Question
+from macredit.values.masks import masks_of, members_of
+from macredit.values.noisy import Design, clustered_fit, linear_fit, summary
+from macredit.values.session import Estimate, Session
+
+MOST_COALITIONS = 2**16
+"""Where an index needs more, not each of them is scored."""
+
+
+class Scorer(Protocol):
+    """Whatever scores coalitions, such as :class:`~macredit.values.command.CommandGame`."""
+
+    def scores(self, questions: Sequence[Question], keep: Callable[[Question, float], Any]) -> None:
+        """Hand the score of each question to ``keep``, in any order."""
+
+
+@dataclass
+class Scoring:
+    """A game with its players, who scores it, and where the scores are kept."""
+
+    players: tuple[str, ...]
+    scorer: Scorer
+    seed: int = 0
+    tasks: int | None = None
+    """How many tasks there are; None: a fresh one for each score of a pair of a coalition and its complement."""
+    noise: bool = True
+    """Whether a score differs from one evaluation to the next."""
+    log: LogFile | None = None
+    tick: Callable[[], Any] = lambda: None
+    """Called after each evaluation."""
+    _known: dict[Question, float] = field(default_factory=dict)
+
+    def estimates(self, indices: Sequence[Index], budget: int) -> dict[str, Estimate]:
+        """Index → estimate, from at most ``budget`` evaluations; those in the log count but are not made again.
+
+        Raises:
+            UserError: a budget too small for an index, with the smallest that will do.
+        """
+        least = max(index.needs for index in indices)
+        if budget < least or least > MOST_COALITIONS:
+            return {"shapley": self._sampled(indices, budget, least)}
+        scores = Log(self.players, {}, self._every(needed(indices), budget))
+        return {index.name: estimate_of(index, scores, noise=self.noise) for index in indices}
+
+    def _every(self, design: Design, budget: int) -> dict[Question, float]:
+        """Scores of all coalitions of a design; those that matter most get most of them."""
+        found: dict[Question, float] = {}
+        masks, scores = np.zeros(0, np.int64), np.zeros(0)
+        sizes = stages(len(design.masks), budget) if self.noise else [len(design.masks)]
+        for size in sizes:
+            so_far = summary(design, masks, scores)
+            more = next_scores(design, so_far, size, self.seed)
+            ask = np.repeat(design.masks, more)
+            visit = np.arange(len(ask)) - np.repeat(np.cumsum(more) - more, more) + np.repeat(so_far.count, more)
+            questions = self._questions(ask, visit)
+            answers = self._answers(questions)
+            found.update(zip(questions, answers, strict=True))
+            masks, scores = np.append(masks, ask), np.append(scores, answers)
+        return found
+
+    def _sampled(self, indices: Sequence[Index], budget: int, least: int) -> Estimate:
+        """Shapley values from fewer evaluations than there are coalitions."""
+        other = next((index.name for index in indices if index.name != "shapley"), None)
+        if other is not None:
+            raise UserError(
+                f"a budget of {budget:,} was given for {other!r}, which needs each of {least:,} coalitions (at most "
+                f"{MOST_COALITIONS:,}); raise it, or ask for 'shapley' alone, which can be estimated from fewer"
+            )
+        n = len(self.players)
+        session = Session(n, budget, self.seed, noise=self.noise)
+        times: dict[bytes, int] = {}
+        while len(rows := session.ask()):
+            keys = [row.tobytes() for row in rows]
+            visit = []
+            for key in keys:
+                visit.append(times.get(key, 0))
+                times[key] = visit[-1] + 1
+            questions = self._questions(masks_of(rows, n), np.array(visit))
+            session.tell(rows, np.array(self._answers(questions)))
+        return session.estimate()
+
+    def _questions(self, masks: IntN, visit: IntN) -> list[Question]:
+        """The evaluation of each visit of a coalition: the same task and replicate bring the same seed to all."""
+        tasks, replicates = task_of(masks, visit, len(self.players), self.tasks, self.seed)
+        pairs, at = np.unique(np.stack([tasks, replicates]), axis=1, return_inverse=True)
+        seeds = [int(generator("score", self.seed, int(t), int(r)).integers(2**31)) for t, r in pairs.T]
+        present = members_of(masks, len(self.players))
+        return [
+            Question(tuple(name for name, there in zip(self.players, row, strict=True) if there), int(t), seeds[i])
+            for row, t, i in zip(present, tasks, at.ravel(), strict=True)
+        ]
+
+    def _answers(self, questions: Sequence[Question]) -> list[float]:
+        """Scores in the order of the questions, from the log where they are there."""
+        known = self._known if self.log is None else self.log.known
+
+        def keep(question: Question, score: float) -> None:
+            if self.log is None:
+                known[question] = score
+            else:
+                self.log.append(question, score)
+            self.tick()
+
+        self.scorer.scores([question for question in questions if question not in known], keep)
+        return [known[question] for question in questions]
+
+
+def needed(indices: Sequence[Index]) -> Design:
+    """The coalitions that any of the indices needs (all where one is not linear), weighted as the first linear one is.
+
+    The budget is spent for that one; the others are read from the same scores.
+    """
+    n = len(indices[0].players)
+    designs = [index.design() for index in indices if index.linear]
+    masks = np.unique(np.concatenate([design.masks for design in designs])) if designs else np.zeros(0, np.int64)
+    if len(designs) < len(indices):
+        masks = np.arange(2**n)
+    first = designs[0] if designs else Design(n, masks, np.eye(2**n))
+    matrix = np.zeros((len(first.matrix), len(masks)))
+    matrix[:, np.searchsorted(masks, first.masks)] = first.matrix
+    return Design(n, masks, matrix)
+
+
+def estimate_of(index: Index, log: Log, *, noise: bool) -> Estimate:
+    """An index from logged scores, flattened; standard errors are clustered by task, NaN where it is not linear.
+
+    Raises:
+        UserError: a coalition that is needed has no score.
+    """
+    n, coalitions = len(log.players), log.coalitions()
+    masks, scores = masks_of(coalitions, n), log.scores()
+    distinct = len(np.unique(masks))
+    how = ("allocated", "scored as often as it matters") if noise else ("exact", "each coalition scored once")
+    if index.linear:
+        design = index.design()
+        used = np.isin(masks, design.masks)
+        exact = linear_fit(design, summary(design, masks[used], scores[used]), noise=False)
+        fit = clustered_fit(design, masks, log.tasks(), scores) if noise else exact
+        return Estimate(fit.values, fit.stderr, len(scores), distinct, *how, dof=fit.dof)
+    everything = Design(n, np.arange(2**n), np.eye(2**n))
+    table = linear_fit(everything, summary(everything, masks, scores), noise=False).values
+    values: FloatN = np.asarray(index.read(table), np.float64).ravel()
+    stderr = np.full(len(values), np.nan if noise else 0.0)
+    return Estimate(values, stderr, len(scores), distinct, *how, dof=np.inf)

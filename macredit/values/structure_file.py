@@ -1,0 +1,58 @@
+"""A structure read from a file: links, unions or an order between the players of a game."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from macredit.errors import UserError
+from macredit.values.structure import Graph, Player, Precedence, Structure, Unions
+
+FIELDS: dict[str, type[Structure]] = {"edges": Graph, "unions": Unions, "precedence": Precedence}
+"""What a structure file may hold."""
+
+
+def read_structure(path: str | os.PathLike[str], players: Sequence[Player]) -> Structure:
+    """A structure from ``{"edges": [["a", "b"], …]}``, ``{"unions": [["a", "b"], ["c"]]}`` or ``{"precedence": […]}``.
+
+    ``["boss", "a"]`` in ``precedence`` says that boss must be there before a.
+
+    Raises:
+        UserError: the file is missing, is not JSON, or does not fit the players; links must join all of them.
+    """
+    try:
+        return structure_from_json(json.loads(Path(path).read_text("utf-8"), object_pairs_hook=_once), players)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a structure file (JSON)") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON ({error}); expected a structure object") from None
+
+
+def structure_from_json(data: Any, players: Sequence[Player]) -> Structure:
+    """A structure from its JSON object; see :func:`read_structure`."""
+    if not isinstance(data, Mapping) or len(data) != 1 or not set(data) <= set(FIELDS):
+        given = f"the fields {', '.join(data) or 'none'}" if isinstance(data, Mapping) else repr(data)[:60]
+        raise UserError(f"a structure holds {given}; expected an object with exactly one of {', '.join(FIELDS)}")
+    field, value = next(iter(data.items()))
+    if not isinstance(value, list):
+        raise UserError(f"{field!r} is {repr(value)[:60]}; expected a list of lists of players")
+    structure = FIELDS[field].of(value, players)
+    if isinstance(structure, Graph) and len(parts := structure.parts()) > 1:
+        raise UserError(
+            f"no links lead from {parts[0][0]!r} to {parts[1][0]!r}, so what all players earn together would count for "
+            "nothing; add a link, or value each part as a game of its own"
+        )
+    return structure
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON keeps the last of two equal keys silently."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise UserError(f"a field of {', '.join(fields)} stands twice in one object; expected it once")
+    return fields

@@ -1,0 +1,102 @@
+"""Fitting the prior of a Gaussian process to answers, and what not knowing it adds to the error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.linalg import lapack
+from scipy.optimize import minimize
+
+from macredit.rows import FloatN
+from macredit.values.odd_kernels import Joint, Linear, Part, Product, White
+from macredit.values.process import Data, Posterior, Prior
+from macredit.values.ridge import Ridge
+
+NOISE_START, NOISE_SPREAD = -7.0, 4.0
+"""Prior of the log of the noise's variance, in units of the answers' mean square."""
+STEP = 1e-3
+"""Of the differences that stand for derivatives in the parameters."""
+
+
+def tuned(data: Data) -> tuple[Prior, bool]:
+    """The better of two priors: interactions of players, and these with a curve over a weighted sum of players.
+
+    Each has the parameters of highest posterior density. The curve has n + 2 more; it must raise the log-likelihood
+    by (n + 2) log R, twice what the Bayesian information criterion asks (Schwarz 1978), because weights fitted to few
+    answers explain those alone.
+
+    Returns:
+        The prior, and whether it has a curve.
+    """
+    n = data.x.shape[1]
+    parts: list[Part] = [Linear(n), Product(n, 1.0), Joint(n, 2.0), Joint(n, n / 2)]
+    if not data.noisy:
+        parts.append(White(n))
+    plain, loss = maximised(parts, data)
+    bent, lower = maximised([*parts, Ridge(_direction(data))], data)
+    curved = lower + (n + 2) * math.log(len(data.odd)) < loss
+    return (bent if curved else plain), curved
+
+
+def maximised(parts: Sequence[Part], data: Data) -> tuple[Prior, float]:
+    """The parameters of highest posterior density (L-BFGS), and minus the logarithm of that density."""
+    start, spread = _beliefs(parts)
+
+    def loss(theta: FloatN) -> tuple[float, FloatN]:
+        away = (theta - start) / spread
+        value, slope = minus_log_likelihood(Prior(parts, theta), data)
+        return value + 0.5 * float(away @ away), slope + away / spread
+
+    bounds = list(zip(start - 4 * spread, start + 4 * spread, strict=True))
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60, "ftol": 1e-6})
+    return Prior(parts, found.x), float(found.fun)
+
+
+def minus_log_likelihood(prior: Prior, data: Data) -> tuple[float, FloatN]:
+    """½ uᵀ K⁻¹ u + ½ log det K, and its gradient ½ Σ (K⁻¹ − α αᵀ) ∘ ∂K with α = K⁻¹ u."""
+    factor = np.linalg.cholesky(prior.covariance(data))
+    inverse, _ = lapack.dpotri(factor, lower=1)
+    inverse = np.tril(inverse) + np.tril(inverse, -1).T
+    alpha = inverse @ data.odd
+    weight = 0.5 * (inverse - np.outer(alpha, alpha))
+    slopes = [part.gradient(theta, data.x, weight) for part, theta in prior.pieces]
+    by_noise = math.exp(prior.theta[-1]) * float(np.diagonal(weight) @ data.noise)
+    value = 0.5 * float(data.odd @ alpha) + float(np.log(np.diagonal(factor)).sum())
+    return value, np.concatenate([*slopes, [by_noise]])
+
+
+def widening(prior: Prior, data: Data) -> tuple[FloatN, float]:
+    """What it adds to the posterior variance that the parameters are fitted to the same answers.
+
+    Laplace's approximation: with J the slope of the posterior mean in the parameters and H the curvature of minus their
+    log-density, no direction less certain than the parameters' prior makes it, the variance grows by diag(J H⁻¹ Jᵀ).
+    Of R answers, the parameters use up as many as H owes to the likelihood; as in a regression the rest counts.
+
+    Returns:
+        float[n], the factor on the variance, and the answers that are left.
+    """
+    _, spread = _beliefs(prior.parts)
+    here, middle = Posterior(prior, data), minus_log_likelihood(prior, data)[1]
+    moved = [Prior(prior.parts, prior.theta + step) for step in STEP * np.eye(len(prior.theta))]
+    slope = np.stack([(Posterior(near, data).values - here.values) / STEP for near in moved], axis=1)
+    curve = np.stack([(minus_log_likelihood(near, data)[1] - middle) / STEP for near in moved])
+    size, direction = np.linalg.eigh((curve + curve.T) / 2 * np.outer(spread, spread))
+    size = np.maximum(size, 0)
+    added = (((slope * spread) @ direction) ** 2 / (size + 1)).sum(axis=1)
+    left = max(len(data.odd) - float((size / (size + 1)).sum()), 1.0)
+    return (1 + added / np.maximum(here.variance, np.finfo(float).tiny)) * len(data.odd) / left, left
+
+
+def _beliefs(parts: Sequence[Part]) -> tuple[FloatN, FloatN]:
+    """Mean and standard deviation of all parameters before any answer."""
+    start = np.concatenate([*(part.start for part in parts), [NOISE_START]])
+    return start, np.concatenate([*(part.spread for part in parts), [NOISE_SPREAD]])
+
+
+def _direction(data: Data) -> FloatN:
+    """float[n] of length √n: the additive game nearest to the answers."""
+    n = data.x.shape[1]
+    slope = np.linalg.solve(data.x.T @ data.x + 0.1 * np.eye(n), data.x.T @ data.odd)
+    return np.asarray(slope * math.sqrt(n) / (float(np.linalg.norm(slope)) or 1.0))

@@ -1,0 +1,170 @@
+"""The Gaussian process: its parts against brute force, its values against exact ones, its errors against the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from macredit.rows import FloatN
+from macredit.values import gaussian, odd, stratified
+from macredit.values.answers import BoolCN, Plan
+from macredit.values.estimation import estimate
+from macredit.values.exact import shapley, shapley_batch
+from macredit.values.odd_kernels import Joint, Linear, Part, Product, White
+from macredit.values.process import Data, Posterior, Prior
+from macredit.values.ridge import Ridge
+from macredit.values.tuning import minus_log_likelihood
+
+N = 6
+ALL = np.where(np.arange(2**N)[:, None] >> np.arange(N) & 1, 1.0, -1.0)
+RNG = np.random.default_rng(0)
+PARTS: list[Part] = [Linear(N), Product(N, 1.0), Joint(N, 2.0), White(N), Ridge(RNG.normal(size=N))]
+HALF = ALL[np.arange(3, 31, 3)]
+
+
+def moved(part: Part) -> FloatN:
+    """Parameters a little off their start."""
+    return np.asarray(part.start + 0.3 * np.random.default_rng(1).normal(size=len(part.start)))
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)
+def test_parts_against_brute_force(part: Part) -> None:
+    theta = moved(part)
+    covariance = part.matrix(theta, ALL, ALL)
+    np.testing.assert_allclose(covariance, -covariance[::-1], atol=1e-12)  # odd: a complement turns the sign
+    assert np.linalg.eigvalsh(covariance).min() > -1e-12
+    phi = shapley_batch(np.eye(2**N))  # float[n, 2^n]: phi of every game that is 1 at one coalition
+    np.testing.assert_allclose(part.readout(theta, ALL), covariance @ phi.T, atol=1e-12)
+    np.testing.assert_allclose(part.variance(theta), np.diagonal(phi @ covariance @ phi.T), atol=1e-12)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)
+def test_gradients_against_differences(part: Part) -> None:
+    theta, weight = moved(part), np.random.default_rng(2).normal(size=(len(HALF), len(HALF)))
+    weight = weight + weight.T
+
+    def total(at: FloatN) -> float:
+        return float((weight * part.matrix(at, HALF, HALF)).sum())
+
+    steps = 1e-5 * np.eye(len(theta))
+    expected = [(total(theta + step) - total(theta - step)) / 2e-5 for step in steps]
+    np.testing.assert_allclose(part.gradient(theta, HALF, weight), expected, atol=1e-7)
+
+
+def test_the_likelihood_is_the_gaussian_one() -> None:
+    # one part, one row: u = 2 with variance e^0/6 · 6 = 1 and jitter: ½ · 4 + ½ log 1 = 2
+    prior = Prior([Linear(N)], np.array([0.0, -7.0]))
+    data = Data(np.ones((1, N)), np.array([2.0]), np.zeros(1), 1.0)
+    value, slope = minus_log_likelihood(prior, data)
+    assert value == pytest.approx(2, abs=1e-6)
+    # d/dθ of ½ · 4 / e^θ + ½ θ at 0: −2 + ½
+    np.testing.assert_allclose(slope, [-1.5, 0], atol=1e-6)
+
+
+def random_game(n: int, seed: int) -> tuple[Callable[[BoolCN], Any], FloatN]:
+    """Twenty groups of up to five players that add something when complete; phi shares it equally."""
+    rng = np.random.default_rng(seed)
+    size = rng.integers(1, 6, 20)
+    group = np.array([rng.permutation(n) < s for s in size])
+    bonus = rng.normal(size=20)
+    values = (bonus / size) @ group
+    return lambda coalitions: (coalitions.astype(int) @ group.T == size) @ bonus, values
+
+
+@pytest.mark.parametrize(("n", "budget", "error"), [(8, 60, 0.1), (8, 200, 0.01), (20, 300, 0.1)])
+def test_close_to_the_truth(n: int, budget: int, error: float) -> None:
+    game, values = random_game(n, 0)
+    found = estimate(game, n, budget)
+    assert found.method == "gaussian"
+    assert found.evaluations == budget
+    assert ((found.values - values) ** 2).sum() < error * (values**2).sum()
+    assert found.values.sum() == pytest.approx(values.sum())
+
+
+def test_better_than_regression_and_permutations() -> None:
+    ratio = {"leverage": [0.0], "permutation": [0.0]}
+    for seed in range(8):
+        game, values = random_game(8, seed)
+        error = {m: float(((estimate(game, 8, 80, seed, method=m).values - values) ** 2).sum()) for m in ratio}
+        ours = float(((estimate(game, 8, 80, seed).values - values) ** 2).sum())
+        for method in ratio:
+            ratio[method].append(np.log(error[method] / ours))
+    assert np.mean(ratio["leverage"]) > np.log(5)
+    assert np.mean(ratio["permutation"]) > np.log(10)
+
+
+def test_a_curve_over_a_sum_is_recognised() -> None:
+    weight = np.array([3.0, 1, 4, 1, 5, 9, 2, 6, 5, 3]) / 8
+
+    def curve(coalitions: BoolCN) -> Any:
+        return 1 / (1 + np.exp(-(coalitions @ weight - 2.5)))
+
+    exact = shapley(curve(np.arange(1024)[:, None] >> np.arange(10) & 1 == 1))
+    found = estimate(curve, 10, 100)
+    np.testing.assert_allclose(found.values, exact, atol=1e-3)
+
+
+@pytest.mark.parametrize("n", [12, 64])
+def test_exact_for_additive_games(n: int) -> None:
+    worth = np.random.default_rng(n).normal(size=n)
+    found = estimate(lambda c: c @ worth - 7, n, 1000, method="gaussian")
+    np.testing.assert_allclose(found.values, worth, atol=1e-9)
+
+
+def test_intervals_cover() -> None:
+    inside = []
+    for seed in range(40):
+        game, values = random_game(7, seed)
+        low, high = estimate(game, 7, 50, seed).interval().T
+        inside.append((low <= values) & (values <= high))
+    assert 0.9 <= np.mean(inside) <= 0.99
+
+
+def test_noise_is_part_of_the_error() -> None:
+    errors, stderr = [], []
+    for seed in range(20):
+        game, values = random_game(6, seed)
+        rng = np.random.default_rng(seed)
+        found = estimate(lambda c: game(c) + rng.normal(0, 0.5, len(c)), 6, 300, method="gaussian", noise=True)  # noqa: B023
+        errors.append(found.values - values)
+        stderr.append(found.stderr)
+    assert np.std(errors) == pytest.approx(np.sqrt(np.mean(np.square(stderr))), rel=0.4)
+
+
+def test_pairs_that_are_not_conditioned_on_correct_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gaussian, "MOST_ROWS", 40)
+    game, values = random_game(10, 3)
+    some = estimate(game, 10, 82, method="gaussian")
+    more = estimate(game, 10, 800, method="gaussian")
+    assert ((more.values - values) ** 2).sum() < 0.5 * ((some.values - values) ** 2).sum()
+    assert (more.stderr < some.stderr).all()
+
+
+def test_posterior_is_blind_to_the_size_of_its_blocks() -> None:
+    prior = Prior([Linear(N)], np.array([0.0, -7.0]))
+    data = Data(HALF, HALF[:, 0], np.zeros(len(HALF)), 1.0)
+    posterior = Posterior(prior, data)
+    np.testing.assert_allclose(posterior.at(HALF), HALF[:, 0], atol=1e-6)
+    np.testing.assert_allclose(posterior.values, [2, 0, 0, 0, 0, 0], atol=1e-6)
+    assert posterior.variance.max() < 1e-6
+
+
+def test_pairs_hold_the_odd_part() -> None:
+    answers = stratified.batch(Plan(4, 16), gaussian_answers(4))
+    assert len(answers) == 16
+    pairs = odd.pairs_of(Plan(4, 16), gaussian_answers(4, answers))
+    assert len(pairs.odd) == 7
+    # v = |S|²: u(S) = (s² − (4 − s)²) / 2 = 4 s − 8
+    np.testing.assert_allclose(pairs.odd, 4 * pairs.size - 8)
+    np.testing.assert_allclose(pairs.share, 1)
+    assert pairs.total == 16
+
+
+def gaussian_answers(n: int, rows: BoolCN | None = None) -> Any:
+    from macredit.values.answers import answers_of, nothing
+
+    rows = nothing(n) if rows is None else rows
+    return answers_of(rows, rows.sum(axis=1) ** 2.0)
