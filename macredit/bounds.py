@@ -17,14 +17,14 @@ class Within:
     most: float = math.inf
 
     def __str__(self) -> str:
-        return f"at least {self.least:g}" if self.most == math.inf else f"{self.least:g} to {self.most:g}"
+        return f"at least {self.least:.15g}" if self.most == math.inf else f"{self.least:.15g} to {self.most:.15g}"
 
 
 def check_bounds(settings: Any, named: str = "{}") -> None:
     """Hold every field of a dataclass to the bounds its annotation declares.
 
     Args:
-        settings: an instance; None is within any bounds.
+        settings: an instance; a field that is None is within any bounds.
         named: how an error names the field.
 
     Raises:

@@ -41,7 +41,7 @@ class Compared:
     exact_of: str
     """Whose values these are."""
     error: float | None
-    """Root mean squared error against it, over agents and seeds."""
+    """Root mean squared error of the credit against ``exact``, over agents and seeds."""
     fidelity: float | None
     """Spearman correlation of credit and exact Shapley value over agents, mean over seeds; None where undefined."""
     episodes: int

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from macredit.errors import OutsideError, UserError
+from macredit.errors import OutsideError, UserError, unknown
 from macredit.team import Team
 
 JsonObject = dict[str, Any]
@@ -242,7 +242,18 @@ def episode_from_json(data: Any) -> Episode:
         known["team"] = Team.from_json(known["team"])
     episode = Episode(**known)
     _check_order(episode)
+    _check_silenced(episode)
     return episode
+
+
+def _check_silenced(episode: Episode) -> None:
+    """Only agents of the team can have been silent."""
+    if episode.team is None:
+        return
+    for k, outcome in enumerate(episode.counterfactuals):
+        for name in outcome.silenced:
+            if name not in episode.team.names:
+                raise unknown(f"agent in field 'counterfactuals[{k}].silenced'", name, episode.team.names)
 
 
 def _check_order(episode: Episode) -> None:

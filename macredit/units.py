@@ -82,7 +82,7 @@ def units_by_turn(episode: Episode, team: Team, heeded: Heeded) -> list[Coalitio
 
 
 def units_of(episode: Episode, team: Team, grain: Grain) -> tuple[Unit, ...]:
-    """The players of an episode at a grain other than agents, in order of appearance.
+    """The players of an episode, in order of appearance; of agents, the team's specialists.
 
     Turns and messages are those of the record; a link is a player if something went over it or, where the record does
     not say, might have.
@@ -97,5 +97,5 @@ def units_of(episode: Episode, team: Team, grain: Grain) -> tuple[Unit, ...]:
             ends = ((turn.agent, team.teammates(turn.agent) if turn.to is None else turn.to) for turn, _ in real)
             used = (Link(sender, name) for sender, names in ends for name in names if name in team.names)
             return tuple(dict.fromkeys(used))
-        case _:
+        case "agents":
             return team.specialists

@@ -182,7 +182,15 @@ class WhatIf:
             missing = [question for question in wave if self._known(*question) is None]
             self.ledger.replays_saved += sum(bool(silenced) for _, silenced, _ in wave) - len(missing)
             self._play_wave(missing)
-        return [_reward(seen.reward) for seen in (self._known(*question) for question in real) if seen is not None]
+        return [self._played(*question) for question in real]
+
+    def _played(self, e: int, silenced: Coalition, r: int) -> float:
+        seen = self._known(e, silenced, r)
+        if seen is None:
+            raise RuntimeError(
+                f"replicate {r} of episode {self.episodes[e].id!r} without {set(silenced)} was not played"
+            )
+        return _reward(seen.reward)
 
     def _effect(self, e: int, silenced: Coalition) -> Coalition:
         """Nothing, if none of it came up in the original (and nobody is removed)."""
@@ -195,7 +203,7 @@ class WhatIf:
             e, silenced, _ = missing[0]
             raise UserError(
                 f"episode {self.episodes[e].id!r} records no outcome with {sorted(map(str, silenced))} silenced "
-                f"(absence {self.absence}); record it in 'counterfactuals', or give --env and --policy to replay it"
+                f"(absence {self.absence}); {_where(silenced)}"
             )
         played = self.replay([self.silence(*question) for question in missing])
         for (e, silenced, r), episode in zip(missing, played, strict=True):
@@ -208,7 +216,7 @@ class WhatIf:
         if e not in self._records:
             episode, known = self.episodes[e], self._records.setdefault(e, {})
             known[WHOLE] = [Counterfactual((), episode.reward, end=episode.end or "done")]
-            for outcome in episode.counterfactuals:
+            for outcome in sorted(episode.counterfactuals, key=lambda outcome: outcome.replicate):
                 if outcome.absence == self.absence:
                     known.setdefault(frozenset(outcome.silenced), []).append(outcome)
         return self._records[e].get(silenced, [])
@@ -228,9 +236,12 @@ class WhatIf:
         return next((by[part] for met, by in played if (part := _part(silenced, met)) in by), None)
 
     def _outcome(self, e: int, silenced: Coalition) -> Outcome:
-        """Everything that is known by now; of the whole team at least what happened."""
-        seen = [self._known(e, silenced, r) for r in range(self._replicates(e, silenced))]
-        return Outcome(tuple(_reward(known.reward) for known in seen if known is not None), exact=not silenced)
+        """All replicates; of the whole team what happened, and what was scored anew."""
+        if silenced:
+            replicates = range(self._replicates(e, silenced))
+            return Outcome(tuple(self._played(e, silenced, r) for r in replicates), exact=False)
+        seen = (self._known(e, WHOLE, r) for r in range(self._replicates(e, WHOLE)))
+        return Outcome(tuple(_reward(known.reward) for known in seen if known is not None), exact=True)
 
     def _met(self, e: int) -> Coalition:
         """Everything that came up in an original."""
@@ -276,6 +287,11 @@ class WhatIf:
             replace(episode, counterfactuals=(*episode.counterfactuals, *found.get(e, ())))
             for e, episode in enumerate(self.episodes)
         ]
+
+    @property
+    def unrecorded(self) -> int:
+        """How many answers :meth:`recorded` leaves out: those without single turns, messages or links."""
+        return sum(any(not isinstance(unit, str) for unit in silenced) for _, silenced in self._questions)
 
     # -- single interventions: each is a plan, played by replay() -----------------------------------------------------
 
@@ -415,6 +431,13 @@ class WhatIf:
                 raise mismatch(
                     episode, f"it ends {episode.end} with {episode.reward}", f"{scene.env.end} with {reward}"
                 )
+
+
+def _where(silenced: Coalition) -> str:
+    """How the outcome could be known."""
+    if all(isinstance(unit, str) for unit in silenced):
+        return "record it in 'counterfactuals', or give --env and --policy to replay it"
+    return "a record holds outcomes without agents alone; give --env and --policy to replay it"
 
 
 def _union(parts: Iterable[Coalition]) -> Coalition:

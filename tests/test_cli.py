@@ -159,6 +159,15 @@ def test_replayed_outcomes_are_recorded_and_asked_again_without_a_world(
     assert (live["cost"]["replays"] > 0, logged["cost"]["replays"]) == (True, 0)
 
 
+def test_what_the_record_cannot_keep_is_said(tmp_path: Path, played: str, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = str(tmp_path / "kept.jsonl")
+    words = ["credit", played, "--method", "shapley", "--set", "over=turns", "--policy", "scripted:noisy:0.8"]
+    assert main([*words, "--record", kept]) == 0
+    assert "are not in the record: it holds those without agents alone" in " ".join(capsys.readouterr().err.split())
+    assert main(["credit", kept, "--method", "shapley", "--set", "over=turns"]) == 2
+    assert "a record holds outcomes without agents alone" in " ".join(capsys.readouterr().err.split())
+
+
 def test_value_of_both_forms_of_a_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     glove = tmp_path / "glove.json"
     worths = {"": 0, "l": 0, "r": 0, "s": 0, "l,r": 1, "l,s": 1, "r,s": 0, "l,r,s": 1}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from macredit.agents import make_policy
-from macredit.credit import METHODS, Credits, credit
+from macredit.credit import Credits, credit
 from macredit.envs import make_env
 from macredit.errors import UserError
 from macredit.measure import run_method
@@ -189,13 +190,56 @@ def test_masking_keeps_what_the_others_said() -> None:
 def test_unions_name_agents_of_the_team() -> None:
     with pytest.raises(UserError, match="unknown agent 'z'"):
         measured(world("coalition_v0", preset="glove"), "owen", unions="a+z")
+    with pytest.raises(UserError, match="agent 'a' stands 2 times in unions"):
+        measured(world("coalition_v0", preset="glove"), "owen", unions="a+b,a+c")
 
 
 @pytest.mark.parametrize("method", ["shapley", "banzhaf", "owen", "myerson", "position"])
 def test_a_team_without_players(method: str) -> None:
     found = measured(world("relay_v0", length=1), method)
-    assert found.credit.shape == (1,)
-    assert METHODS[method].name == method
+    (alone,) = found.agents
+    # nobody is a player; only position values a link game, in which the orchestrator has no link
+    assert (alone.agent, alone.credit) == ("a0", 0.0 if method == "position" else None)
+    assert found.links == ()
+
+
+def test_thirty_one_players_are_estimated_or_refused() -> None:
+    here = world("relay_v0", length=32)
+    assert sum(totals(measured(here, "shapley", budget=80))[f"a{i}"] or 0.0 for i in range(1, 32)) == pytest.approx(1.0)
+    with pytest.raises(UserError, match=r"31 players, which needs 2147483648 coalitions.*--set budget=N"):
+        measured(here, "shapley")
+
+
+def test_replicates_count_in_a_budget() -> None:
+    here = world("coalition_v0", "noisy", preset="additive", n=4)
+    for budget in (20, 31, 63, 64):
+        whatif = WhatIf(play(here, tasks_of(0, 2)), here, replicates=4)
+        credit(whatif.episodes, "shapley", settings={"budget": budget}, whatif=whatif)
+        assert whatif.ledger.replays <= 2 * budget  # 2^4 coalitions · 4 replicates are all of 64
+    with pytest.raises(UserError, match=r"'budget' of shapley is -1; expected 0 to 1048576"):
+        measured(here, "shapley", budget=-1)
+
+
+def test_replicates_are_paired_by_their_number() -> None:
+    here = world("coalition_v0", "noisy", skill=0.5, preset="additive")
+    whatif = WhatIf(play(here, tasks_of(0, 3)), here, replicates=4)
+    first = credit(whatif.episodes, "shapley", whatif=whatif)
+    shuffled = [replace(e, counterfactuals=e.counterfactuals[::-1]) for e in whatif.recorded()]
+    np.testing.assert_array_equal(first.stderr, credit(shuffled, "shapley").stderr)
+
+
+def test_settings_that_exclude_each_other_are_refused() -> None:
+    with pytest.raises(UserError, match="mask_only goes with marginal loo"):
+        measured(world("relay_v0"), "sharp", counterfactual="mask_only", marginal="shapley")
+    with pytest.raises(UserError, match="leave one of the two out"):
+        measured(world("relay_v0"), "owen", over="turns", unions="a1+a2")
+
+
+def test_the_error_of_an_agent_s_position_counts_its_own_worth() -> None:
+    found = measured(world("coalition_v0", "noisy", skill=0.5, preset="additive"), "position", 2, 6, players="all")
+    links = {(link["episode"], link["from"], link["to"]): link for link in found.links}
+    assert all(link["stderr"] is not None for link in links.values())
+    assert all(one.stderr is not None for one in found.agents)
 
 
 def test_a_player_that_is_never_asked_is_free_and_gets_nothing() -> None:

@@ -75,6 +75,10 @@ def test_absent_is_unknown_and_empty_is_empty() -> None:
         (turn(prompt_after="x"), "no earlier turn"),
         (changed(turns=[{"agent": "a", "text": "", "id": "q"}] * 2), "stands twice"),
         (changed(counterfactuals=[{"reward": 1}]), r"counterfactuals\[0\].silenced"),
+        (
+            changed(counterfactuals=[{"silenced": ["z"]}], team={"orchestrator": "a", "agents": {"a": {}}}),
+            "unknown agent in field 'counterfactuals\\[0\\].silenced' 'z'",
+        ),
         (changed(team={"agents": {}}), "orchestrator"),
     ],
 )

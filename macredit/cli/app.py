@@ -37,7 +37,11 @@ for part, conformance in (("env", check_env), ("policy", check_policy), ("method
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 done, 1 a check failed, 2 the input is wrong, 3 something outside failed."""
+    """Run a command; 0 done, 2 the input is wrong, 3 something outside failed, 130 interrupted.
+
+    Raises:
+        SystemExit: with 1, a check failed.
+    """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # where module:name of the user's own is found; never before what is installed
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -45,19 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
-    except CycloptsError as error:
+    except (CycloptsError, UserError) as error:
         say(f"macredit: {error}")
         return 2
-    except UserError as error:
-        say(f"macredit: {error}")
-        return 2
-    except OutsideError as error:
-        say(f"macredit: {error}")
-        return 3
     except BrokenPipeError:  # whoever read the output has left; nothing more can be said to them
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 3
-    except OSError as error:
+    except (OutsideError, OSError) as error:
         say(f"macredit: {error}")
         return 3
     except KeyboardInterrupt:

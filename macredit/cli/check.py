@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -11,6 +11,9 @@ from rich.text import Text
 from macredit.cli.options import Arguments
 from macredit.cli.screen import say, show
 from macredit.cli.words import pairs
+
+if TYPE_CHECKING:
+    from macredit.check import Result
 
 
 def check_env(name: str, *, arg: Arguments = ()) -> None:
@@ -44,7 +47,7 @@ def check_method(name: str) -> None:
     _verdict(run_checks(name))
 
 
-def _verdict(results: Sequence[Any]) -> None:
+def _verdict(results: Sequence[Result]) -> None:
     table = Table("check", "", "what happened")
     for result in results:
         table.add_row(result.name, Text("ok", "green") if result.ok else Text("failed", "red"), result.detail)

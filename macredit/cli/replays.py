@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from cyclopts import Parameter
 
 from macredit.cli.options import Arguments, Policies
+from macredit.cli.screen import say
 from macredit.cli.words import named, pairs, world_of
 from macredit.config import AgentConfig, RunConfig
 from macredit.episode import Episode, read_episodes, write_episodes
@@ -48,7 +49,7 @@ AS_RECORDED = Replays()
 
 
 @contextlib.contextmanager
-def replaying(path: Path, replays: Replays) -> Any:
+def replaying(path: Path, replays: Replays) -> Iterator[WhatIf]:
     """The recorded episodes, with replays in the world that was given or recorded."""
     from macredit.progress import progress
 
@@ -65,6 +66,9 @@ def replaying(path: Path, replays: Replays) -> Any:
         yield whatif
     if replays.record is not None:
         write_episodes(replays.record, whatif.recorded())
+        if whatif.unrecorded:
+            say(f"{whatif.unrecorded} outcomes without single turns, messages or links are not in the record: it holds "
+                "those without agents alone")  # fmt: skip
 
 
 def _env_of(episodes: Sequence[Episode], replays: Replays) -> dict[str, Any]:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from macredit.credit.games import Solved
+from macredit.credit.games import Players, Solved
 from macredit.credit.members import Totals, advantages, agent_groups, agent_totals, assemble, counts_of, pairs, spoke
 from macredit.credit.method import Credits
 from macredit.rows import FloatN, Rows
-from macredit.units import Unit
 from macredit.values import loo
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def replays(rows: Rows, whatif: WhatIf | None) -> WhatIf:
     """The replays that were given, or what the record itself knows."""
     if whatif is not None:
         return whatif
-    from macredit.whatif import WhatIf as Recorded
+    from macredit.whatif import WhatIf as Recorded  # imports PettingZoo, which a formula does not need
 
     return Recorded(rows.episodes)
 
@@ -64,13 +63,13 @@ def masked(rows: Rows, whatif: WhatIf, who: Sequence[tuple[int, str]]) -> Values
     return {(e, agent): Value(float(rows.team_reward[e]) - whatif.masked(e, {agent}), 0.0) for e, agent in who}
 
 
-def values_by_agent(players: Mapping[int, Sequence[Unit]], solved: Mapping[int, Solved]) -> Values:
+def values_by_agent(players: Players, solved: Mapping[int, Solved]) -> Values:
     """Values of games whose players are agents."""
     units = ((e, i, unit) for e, names in players.items() for i, unit in enumerate(names))
     return {(e, str(unit)): Value(*solved[e].total([i])) for e, i, unit in units}
 
 
-def marginals_by_agent(players: Mapping[int, Sequence[Unit]], solved: Mapping[int, Solved]) -> Values:
+def marginals_by_agent(players: Players, solved: Mapping[int, Solved]) -> Values:
     """Leave-one-out of the same games, where every coalition was asked."""
     found: dict[tuple[int, str], Value] = {}
     for e, names in players.items():
@@ -136,7 +135,7 @@ def totals_of(rows: Rows, values: Values) -> Totals:
     }
 
 
-def asked_with(whatif: WhatIf, players: Mapping[int, Sequence[Unit]]) -> dict[str, Any]:
+def asked_with(whatif: WhatIf, players: Players) -> dict[str, Any]:
     """Notes: what absence meant, and who the players were."""
     names = dict.fromkeys(str(unit) for group in players.values() for unit in group)
     return {"absence": whatif.absence, "players": list(names)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,18 +25,24 @@ if TYPE_CHECKING:
     from macredit.values.stopping import Width
     from macredit.whatif import Outcome, WhatIf
 
+Players = Mapping[int, Sequence[Unit]]
+"""Episode → the players of its game."""
 MOST_COALITIONS = 2**12
 """Coalitions of one episode that are asked about without a budget."""
+MOST_EVALUATIONS = 2**20
+"""The largest budget of one episode."""
 
 
-class Needs(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Needs:
     """What an index needs of a game, and how it reads its values."""
 
     size: int
     """How many values there are."""
-
-    coalitions: BoolN
-    """bool[C, n]."""
+    count: int
+    """How many coalitions it reads."""
+    coalitions: Callable[[], BoolN]
+    """→ bool[C, n]; listed only once it is known that they are not too many."""
     values: Callable[[FloatN], FloatN]
     """float[C, R] worths → float[P, R]: one row a player or a link, one column a replicate."""
 
@@ -46,7 +52,7 @@ class Budget:
     """How much may be asked of one episode."""
 
     evaluations: int
-    """Terminal evaluations; 0: every coalition."""
+    """Terminal evaluations, replicates and the original among them."""
     width: float = 0.0
     """Stop earlier, when every 95 % interval is at most this wide; 0: never."""
     seed: int = 0
@@ -77,39 +83,40 @@ class Solved:
 
 
 def solve(
-    whatif: WhatIf, players: Mapping[int, Sequence[Unit]], needs: Mapping[int, Needs], budget: Budget | None = None
+    whatif: WhatIf, players: Players, needs: Mapping[int, Needs], most: int = MOST_COALITIONS
 ) -> dict[int, Solved]:
-    """The values of many episodes' games.
+    """The values of many episodes' games, from every coalition that they need; all are asked together.
 
     Args:
         whatif: replays.
         players: episode → its players.
         needs: episode → what the index needs.
-        budget: an estimate of Shapley values for games that need more; None: all must be asked.
+        most: how many coalitions one episode may need.
 
     Raises:
-        UserError: too many coalitions without a budget, or an outcome that neither the record nor a replay knows.
+        UserError: too many coalitions, or an outcome that neither the record nor a replay knows.
     """
-    spent = budget.evaluations if budget else 0
-    asked = {e: spent == 0 or len(need.coalitions) <= spent for e, need in needs.items()}
-    for e, whole in asked.items():
-        if whole and len(needs[e].coalitions) > max(MOST_COALITIONS, spent):
+    for e, names in players.items():
+        if needs[e].count > most:
             raise UserError(
-                f"episode {whatif.episodes[e].id!r} has {len(players[e])} players, which needs "
-                f"{len(needs[e].coalitions)} coalitions; expected at most {MOST_COALITIONS} without a budget: estimate "
-                "with --method shapley --set budget=N, or use `difference` (leave-one-out)"
+                f"episode {whatif.episodes[e].id!r} has {len(names)} players, which needs {needs[e].count} coalitions; "
+                f"expected at most {most} without a budget: estimate with --method shapley --set budget=N, or use "
+                "`difference` (leave-one-out)"
             )
-    exact = _exact(whatif, {e: players[e] for e in players if asked[e]}, needs)
-    rest = {e: players[e] for e in players if not asked[e]}
-    return {**exact, **(_estimated(whatif, rest, budget) if budget else {})}
+    questions = {
+        e: [(e, silenced) for silenced in _absent(names, needs[e].coalitions())] for e, names in players.items()
+    }
+    outcomes = iter(whatif.ask([question for batch in questions.values() for question in batch]))
+    return {e: _solved([next(outcomes) for _ in batch], needs[e]) for e, batch in questions.items()}
 
 
-def shapley_of_silence(
-    whatif: WhatIf, players: Mapping[int, Sequence[Unit]], budget: Budget | None = None
-) -> dict[int, Solved]:
-    """Shapley values of many episodes' games: exact, or estimated where a budget is smaller than 2^n."""
-    needs = {e: every(len(names), shapley) for e, names in players.items()}
-    return solve(whatif, players, needs, budget)
+def shapley_of_silence(whatif: WhatIf, players: Players, budget: Budget | None = None) -> dict[int, Solved]:
+    """Shapley values of many episodes' games: from all coalitions, or estimated where a budget does not reach them."""
+    most = MOST_COALITIONS if budget is None else budget.evaluations // whatif.replicates
+    exact = {e: names for e, names in players.items() if budget is None or 2 ** len(names) <= most}
+    solved = solve(whatif, exact, {e: every(len(names), shapley) for e, names in exact.items()}, most)
+    rest = {e: names for e, names in players.items() if e not in exact}
+    return {**solved, **(_estimated(whatif, rest, budget) if budget else {})}
 
 
 def every(n: int, index: Callable[[FloatN], Any]) -> Needs:
@@ -118,25 +125,23 @@ def every(n: int, index: Callable[[FloatN], Any]) -> Needs:
     def values(table_CR: FloatN) -> FloatN:
         return np.stack([index(worths) for worths in table_CR.T], axis=1) if n else np.zeros((0, table_CR.shape[1]))
 
-    return Needs(n, members_of(np.arange(2**n), n), values)
+    return Needs(n, 2**n, lambda: members_of(np.arange(2**n), n), values)
 
 
 def some(weights: Linear) -> Needs:
     """An index that reads the empty coalition and those of its structure."""
     masks = np.concatenate([np.zeros(1, np.int64), weights.coalitions])
-    rows = members_of(masks, len(weights.players))
-    return Needs(len(weights.weights), rows, lambda table_CR: weights.weights @ (table_CR[1:] - table_CR[0]))
+    return Needs(
+        len(weights.weights),
+        len(masks),
+        lambda: members_of(masks, len(weights.players)),
+        lambda table_CR: weights.weights @ (table_CR[1:] - table_CR[0]),
+    )
 
 
 def none() -> Needs:
-    """Nobody plays: nothing is asked, nothing is valued."""
+    """Nobody plays: nothing is valued, and only what happened is asked about."""
     return every(0, shapley)
-
-
-def _exact(whatif: WhatIf, players: Mapping[int, Sequence[Unit]], needs: Mapping[int, Needs]) -> dict[int, Solved]:
-    questions = {e: [(e, silenced) for silenced in _absent(names, needs[e].coalitions)] for e, names in players.items()}
-    outcomes = iter(whatif.ask([question for batch in questions.values() for question in batch]))
-    return {e: _solved([next(outcomes) for _ in batch], needs[e]) for e, batch in questions.items()}
 
 
 def _solved(outcomes: Sequence[Outcome], need: Needs) -> Solved:
@@ -166,7 +171,7 @@ def _sem(samples: FloatN) -> float:
     return float(samples.std(ddof=1) / np.sqrt(len(samples))) if len(samples) > 1 else np.nan
 
 
-def _estimated(whatif: WhatIf, players: Mapping[int, Sequence[Unit]], budget: Budget) -> dict[int, Solved]:
+def _estimated(whatif: WhatIf, players: Players, budget: Budget) -> dict[int, Solved]:
     """One session an episode, all of them a round at a time; the k-th visit of a coalition is its replicate k."""
     from macredit.values.stopping import Width
 

@@ -115,7 +115,7 @@ class Method:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"paper": {}})
     """Preset name → settings that differ from the defaults."""
     evaluations: Callable[[int], int] = one
-    """Terminal evaluations an episode takes, its own among them, with so many players."""
+    """Terminal evaluations an episode takes at most, its own among them, with so many players and the defaults."""
     axioms: frozenset[str] = frozenset()
     """Axioms kept exactly: ``efficiency``, ``symmetry``, ``dummy``, ``linearity``, ``centred``."""
     sequence: Sequence = "turn"

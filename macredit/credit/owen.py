@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from macredit.credit.games import Needs, none, some
 from macredit.credit.method import Credits, Method
 from macredit.credit.payout import credit_by
+from macredit.errors import UserError
 from macredit.rows import Rows
 from macredit.team import Team
 from macredit.units import MessageUnit, TurnUnit, Unit
@@ -35,6 +36,11 @@ class OwenSettings:
 
 def owen(rows: Rows, settings: OwenSettings, whatif: WhatIf | None) -> Credits:
     """Owen values of every player in every episode; they add up to v(N) − v(∅)."""
+    if settings.unions and settings.over != "agents":
+        raise UserError(
+            f"unions {settings.unions!r} of agents were given for {settings.over}, of which those of one agent are a "
+            "union; leave one of the two out"
+        )
 
     def needs(e: int, units: Sequence[Unit]) -> Needs:
         names = tuple(map(str, units))
@@ -48,9 +54,12 @@ def owen(rows: Rows, settings: OwenSettings, whatif: WhatIf | None) -> Credits:
 def _unions(units: Sequence[Unit], team: Team, given: str) -> list[list[str]]:
     """Unions of players by name, in the order of their first members."""
     listed = [[name.strip() for name in union.split("+")] for union in given.split(",")] if given else []
-    union_of = {name: f"union {k}" for k, union in enumerate(listed) for name in union}
-    for name in union_of:
+    members = [name for union in listed for name in union]
+    for name in members:
         team[name]
+        if members.count(name) > 1:
+            raise UserError(f"agent {name!r} stands {members.count(name)} times in unions {given!r}; list it once")
+    union_of = {name: f"union {k}" for k, union in enumerate(listed) for name in union}
     unions: dict[str, list[str]] = {}
     for unit in units:
         if isinstance(unit, TurnUnit | MessageUnit):

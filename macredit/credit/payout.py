@@ -18,7 +18,7 @@ from macredit.credit.coalitions import (
     valued,
     values_by_agent,
 )
-from macredit.credit.games import Needs, Solved, solve
+from macredit.credit.games import Needs, Players, Solved, solve
 from macredit.credit.members import advantages, agent_groups, agent_totals, assemble, counts_of
 from macredit.credit.method import Credits
 from macredit.rows import Rows
@@ -28,18 +28,20 @@ from macredit.values.interactions import interactions
 if TYPE_CHECKING:
     from macredit.whatif import WhatIf
 
-Players = Mapping[int, Sequence[Unit]]
-"""Episode → the players of its game."""
-
 
 def paid(
-    rows: Rows, grain: Grain, players: Players, solved: Mapping[int, Solved], notes: Mapping[str, Any], *said: str
+    rows: Rows,
+    grain: Grain,
+    players: Players,
+    solved: Mapping[int, Solved],
+    notes: Mapping[str, Any],
+    warnings: Sequence[str] = (),
 ) -> Credits:
-    """Credits of solved games, with what is to be noted and said about them."""
+    """Credits of solved games, with notes and warnings about them."""
     estimated = sorted({found.why for found in solved.values() if found.why})
     notes = {**notes, "estimated": "; ".join(estimated)} if estimated else notes
     if grain == "agents":
-        credits = valued(rows, values_by_agent(players, solved), notes, said)
+        credits = valued(rows, values_by_agent(players, solved), notes, warnings)
         return replace(credits, interactions=_pairs(rows, players, solved))
     values = {
         (e, agent): Value(*solved[e].total([i for i, owner in enumerate(map(_owner, units)) if owner == agent]))
@@ -47,8 +49,8 @@ def paid(
         for agent in dict.fromkeys(map(_owner, units))
     }
     if grain == "links":
-        return replace(valued(rows, values, notes, said), links=_links(rows, players, solved))
-    return _by_turn(rows, solved, values, notes, said)
+        return replace(valued(rows, values, notes, warnings), links=_links(rows, players, solved))
+    return _by_turn(rows, solved, values, notes, warnings)
 
 
 def _owner(unit: Unit) -> str:
@@ -61,7 +63,7 @@ def _by_turn(
     solved: Mapping[int, Solved],
     values: Mapping[tuple[int, str], Value],
     notes: Mapping[str, Any],
-    said: Sequence[str],
+    warnings: Sequence[str],
 ) -> Credits:
     """Each turn its own value, z-scored among the turns of one agent on one task."""
     score, stderr = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
@@ -80,7 +82,7 @@ def _by_turn(
         reasons=[FAILED if missing else None for missing in lost],
         agents=agent_totals(rows, totals_of(rows, values), missing=(0.0, "never spoke here")),
         notes={**counts_of(result), **notes},
-        warnings=said,
+        warnings=warnings,
     )
 
 

@@ -52,14 +52,15 @@ def _graph(team: Team, players: tuple[str, ...]) -> Graph:
 
 
 def _needs(graph: Graph, players: tuple[str, ...]) -> Needs:
-    """Links first, then what each agent earns alone; nothing is earned without an orchestrator that is always there."""
+    """Links first, then agents: own worth and half of each link; nothing is earned without a fixed orchestrator."""
     if not players:
         return none()
     n, everyone = len(players), len(graph.players)
     links = position_weights(graph)
     alone = np.eye(everyone)[:, [int(mask).bit_length() - 1 for mask in links.coalitions]]
     alone *= np.bitwise_count(links.coalitions) == 1
-    weights = np.concatenate([links.weights, alone])
+    half = np.array([[(i in edge) / 2 for edge in graph.edges] for i in range(everyone)]).reshape(everyone, -1)
+    weights = np.concatenate([links.weights, alone + half @ links.weights])
     if everyone == n:
         return some(Linear(players, links.coalitions, weights))
     led = (links.coalitions >> n & 1 == 1) & (links.coalitions != 1 << n)
@@ -67,14 +68,11 @@ def _needs(graph: Graph, players: tuple[str, ...]) -> Needs:
 
 
 def _agents(e: int, graph: Graph, solved: Solved) -> dict[tuple[int, str], Value]:
-    """Own worth and half of each link; the standard error of a sum of several is not estimated unless it is 0."""
-    found = {}
-    for i, name in enumerate(graph.players):
-        touching = [k for k, edge in enumerate(graph.edges) if i in edge]
-        own = solved.values[len(graph.edges) + i] if len(solved.values) else 0.0
-        half, stderr = solved.total(touching) if touching else (0.0, 0.0)
-        found[e, str(name)] = Value(float(own) + half / 2, stderr / 2)
-    return found
+    """Values of the agents; 0 where nobody plays."""
+    return {
+        (e, str(name)): Value(*solved.total([len(graph.edges) + i])) if len(solved.values) else Value(0.0, 0.0)
+        for i, name in enumerate(graph.players)
+    }
 
 
 METHOD = Method(

@@ -7,17 +7,11 @@ Exact over the 2^n coalitions of each episode, or estimated from a budget of the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from macredit.credit.coalitions import (
-    asked_with,
-    marginals_by_agent,
-    redundant,
-    replays,
-    scored,
-    values_by_agent,
-)
-from macredit.credit.games import Budget, shapley_of_silence
+from macredit.bounds import Within
+from macredit.credit.coalitions import asked_with, marginals_by_agent, redundant, replays, scored, values_by_agent
+from macredit.credit.games import MOST_EVALUATIONS, Budget, shapley_of_silence
 from macredit.credit.method import Credits, Method
 from macredit.credit.payout import paid
 from macredit.rows import Rows
@@ -33,11 +27,11 @@ class ShapleySettings:
 
     over: Grain = "agents"
     """What the players are: agents, single turns, messages, or links."""
-    budget: int = 0
+    budget: Annotated[int, Within(0, MOST_EVALUATIONS)] = 0
     """Terminal evaluations of one episode, from which values are estimated where 2^n are more; 0: all 2^n."""
-    width: float = 0.0
+    width: Annotated[float, Within(0)] = 0.0
     """With a budget: stop earlier, when every 95 % interval is at most this wide; 0: spend it."""
-    seed: int = 0
+    seed: Annotated[int, Within(0)] = 0
     """With a budget: fixes what is asked."""
 
 
@@ -47,10 +41,10 @@ def shapley(rows: Rows, settings: ShapleySettings, whatif: WhatIf | None) -> Cre
     players = {e: whatif.units_of(e, settings.over) for e in scored(rows)}
     budget = Budget(settings.budget, settings.width, settings.seed) if settings.budget else None
     solved = shapley_of_silence(whatif, players, budget)
-    said: list[str] = []
+    warnings: list[str] = []
     if settings.over == "agents":
-        said = redundant(rows, marginals_by_agent(players, solved), values_by_agent(players, solved))
-    return paid(rows, settings.over, players, solved, asked_with(whatif, players), *said)
+        warnings = redundant(rows, marginals_by_agent(players, solved), values_by_agent(players, solved))
+    return paid(rows, settings.over, players, solved, asked_with(whatif, players), warnings)
 
 
 METHOD = Method(

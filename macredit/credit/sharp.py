@@ -34,7 +34,7 @@ from macredit.credit.coalitions import (
     totals_of,
     values_by_agent,
 )
-from macredit.credit.games import Budget, shapley_of_silence
+from macredit.credit.games import MOST_EVALUATIONS, Budget, shapley_of_silence
 from macredit.credit.members import (
     advantages,
     agent_groups,
@@ -46,6 +46,7 @@ from macredit.credit.members import (
     spoke,
 )
 from macredit.credit.method import Credits, Method
+from macredit.errors import UserError
 from macredit.rows import FloatN, Rows
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class SharpSettings:
     counterfactual: Literal["rerun", "mask_only"] = "rerun"
     """After a worker falls silent everyone is asked again, or (leave-one-out alone) the other messages stay as they
     are: for environments whose reward is a function of the set of messages."""
-    budget: Annotated[int, Within(0)] = 0
+    budget: Annotated[int, Within(0, MOST_EVALUATIONS)] = 0
     """Terminal evaluations of one episode for ``marginal="shapley"``, where 2^n are more; 0: all 2^n."""
     lam: Annotated[float, Within(0)] = 1.0
     """lambda: the planner's share of its workers' positive credits."""
@@ -132,6 +133,10 @@ def _marginals(
     """R^mc of the invoked workers, and what to know about it."""
     who = [(e, agent) for e, names in workers.items() for agent in names]
     if settings.counterfactual == "mask_only":
+        if settings.marginal == "shapley":
+            raise UserError(
+                "counterfactual mask_only goes with marginal loo, not with marginal shapley; set one of them"
+            )
         return masked(rows, whatif, who), []
     if settings.marginal == "loo":
         values = leave_one_out(whatif, who)

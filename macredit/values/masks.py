@@ -15,6 +15,10 @@ MOST_COALITIONS = 2**22
 """A structure that leaves more than this prunes too little to be of use."""
 
 
+MOST_BITS = 62
+"""Players of a game whose coalitions are masks."""
+
+
 def sums(parts: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The sum of every subset: entry m of 2**len(parts) adds up parts[k] over the bits k of m."""
     total = np.zeros(1, np.asarray(parts).dtype if len(parts) else np.int64)
@@ -35,8 +39,12 @@ def masks_of(coalitions: Any, n: int) -> IntN:
     """int[C] masks from bool[C, n] members; masks stay as they are.
 
     Raises:
-        UserError: neither.
+        UserError: neither, or more players than a mask has bits.
     """
+    if n > MOST_BITS:
+        raise UserError(
+            f"{n} players were given; expected at most {MOST_BITS}, since coalitions are kept as masks here"
+        )
     given = np.asarray(coalitions)
     if given.ndim == 2 and given.shape[1] == n and given.dtype == np.bool_:
         return np.asarray(given @ (1 << np.arange(n)), np.int64)

@@ -16,15 +16,12 @@ import numpy as np
 
 from macredit.errors import UserError, unknown
 from macredit.rows import BoolN, IntN
-from macredit.values.masks import check_size, grow, members_of, sums
+from macredit.values.masks import MOST_BITS, check_size, grow, members_of, sums
 
 Player = str | int
 """A name, or a number where players have no names."""
 Players = tuple[Player, ...]
 Link = tuple[Player, Player]
-
-MOST_PLAYERS = 62
-"""Bits of a mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +230,8 @@ def named(players: int | Sequence[Player]) -> Players:
         UserError: none, more than 62, or two with one name.
     """
     names = tuple(range(players)) if isinstance(players, int) else tuple(players)
-    if not 1 <= len(names) <= MOST_PLAYERS:
-        raise UserError(f"{len(names)} players were given; expected 1 to {MOST_PLAYERS} of them with a structure")
+    if not 1 <= len(names) <= MOST_BITS:
+        raise UserError(f"{len(names)} players were given; expected 1 to {MOST_BITS} of them with a structure")
     twice = [name for name, count in Counter(map(str, names)).items() if count > 1]
     if twice:
         raise UserError(f"{twice[0]!r} names two players; give each its own name")
