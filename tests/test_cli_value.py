@@ -89,6 +89,8 @@ def test_structures(capsys: pytest.CaptureFixture[str], game: Path, tmp_path: Pa
         if "position" in names:
             assert got["labels"]["position"] == ["a–b", "b–c"]
     assert "needs a structure with 'edges'" in refused(capsys, 2, str(game), "--index", "myerson")
+    said = refused(capsys, 2, str(game), "--index", "loo", "--structure", str(file))
+    assert "--structure was given, and none of loo uses it" in said
     got = printed(capsys, str(game), "--index", "weighted,shapley", "--weights", "a=1,b=1,c=1")
     np.testing.assert_allclose(got["values"]["weighted"], got["values"]["shapley"])
     assert "no weight was given for b, c" in refused(capsys, 2, str(game), "--index", "weighted", "--weights", "a=1")
@@ -230,16 +232,74 @@ def test_pictures_without_matplotlib(
     assert "unknown form of a picture '.gif'" in refused(capsys, 2, str(game), "--plot", "p.gif")
 
 
+@pytest.mark.parametrize("name", ["p.bad", "p.svg"])
+def test_a_picture_that_cannot_be_drawn_costs_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    asked = ("--game", f"touch {tmp_path / 'ran'}", "--players", "a", "--budget", "2", "--plot", name)
+    refused(capsys, 2, *asked)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_verdict_on_the_core_allows_for_rounding(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "game.json"
+    # additive but for the last digit: 0.1 + 0.2 > 0.3
+    path.write_text('{"n":3,"table":[0,0.1,0.2,0.30000000000000004,0.3,0.4,0.5,0.6]}')
+    core = printed(capsys, str(path), "--index", "least-core,shapley")["core"]
+    assert (core["empty"], core["inside"]) == (False, ["least-core", "shapley"])
+    assert main(["value", str(path), "--index", "least-core"]) == 0
+    assert "the core is not empty" in capsys.readouterr().err
+    # two of three players share 1: each pair must get 1, all get 1, and 3/2 would be needed
+    path.write_text('{"n":3,"table":[0,0,0,1,0,1,1,1]}')
+    core = printed(capsys, str(path), "--index", "least-core")["core"]
+    assert (core["empty"], core["inside"], core["excess"]) == (True, [], pytest.approx(1 / 3))
+
+
+def test_a_file_that_is_no_log_is_left_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    path.write_text('{"my": "precious config"}')
+    asked = ("--game", "echo 1", "--players", "a", "--budget", "2", "--log", str(path))
+    assert "p.json: is no log of this game; give a file that does not exist yet" in refused(capsys, 2, *asked)
+    assert path.read_text() == '{"my": "precious config"}'
+
+
+def test_forty_players(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    players, log = ",".join(f"p{i}" for i in range(40)), tmp_path / "log.jsonl"
+    asked = ("--game", "echo 1", "--players", players, "--workers", "4", "--log", str(log))
+    assert printed(capsys, *asked, "--index", "loo", "--deterministic")["values"]["loo"] == [0] * 40
+    said = refused(capsys, 2, "--log", str(log))
+    assert "41 coalitions have a score, and 'shapley' of 40 players is read from 1,099,511,627,776" in said
+    assert "1,099,511,627,776 evaluations were asked for" in refused(capsys, 2, *asked, "--deterministic")
+
+
+def test_lone_surrogates_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "game.json"
+    path.write_text(r'{"players":["\ud800"],"worths":{"":0,"\ud800":1}}')
+    assert main(["value", str(path)]) == 0
+    assert r"\xd800" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "no game was given"),
         (("FILE", "--game", "cat"), "a file and --game were given"),
-        (("FILE", "--budget", "9"), "a file of worths costs nothing to read"),
+        (("FILE", "--budget", "9"), "a file of worths costs nothing to read; leave out --budget, which"),
+        (("FILE", "--log", "x"), "a file of worths costs nothing to read; leave out --log"),
         (("FILE", "--index", "shaply"), "Did you mean 'shapley'"),
         (("FILE", "--index", "beta:x"), "expected two numbers, such as beta:16:1"),
         (("FILE", "--index", "loo:3"), "unknown index 'loo:3'"),
         (("FILE", "--weights", "a:1"), "expected NAME=NUMBER"),
+        (("FILE", "--weights", "a=1,a=2,b=1", "--index", "weighted"), "expected one for each player, not two"),
+        (("FILE", "--weights", "a=1,b=1,c=1"), "--weights was given, but the indices are shapley"),
+        (("--log", "x", "--budget", "9", "--players", "a"), "leave out --players, --budget, or give --game"),
+        (("--game", "cat", "--players", "\udcff,b"), "which is not UTF-8; give other names"),
+        (("--game", "cat", "--players", "a", "--deterministic", "--replicates", "3"), "leave out --replicates"),
+        (("--game", "cat", "--players", "a", "--deterministic", "--accuracy", "1"), "--deterministic scores each"),
+        (("--game", "cat", "--players", "a", "--accuracy", "1e-300"), "no number of evaluations buys that"),
+        (("--game", "cat", "--players", "a", "--accuracy", "1e-9"), "expected at most 16,777,216: give --budget N"),
+        (("--game", "cat a\0b", "--players", "a", "--budget", "9"), "'cat' cannot be run"),
         (("--game", "cat"), "give --players a,b,c"),
         (("--game", "cat", "--players", "a,,b"), "expected different names"),
         (("--game", "cat", "--players", "a,b", "--budget", "3"), "a budget of 3 was given for 'banzhaf'"),

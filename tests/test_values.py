@@ -155,6 +155,7 @@ def test_both_forms_of_a_game_file(tmp_path: Path) -> None:
         ('{"n":1,"table":[0,NaN]}', r"coalition \{0\} is nan"),
         ('{"n":1,"table":[0,null]}', r"coalition \{0\} is None"),
         ('{"players":[],"worths":{}}', "at least one name"),
+        ('{"players":["a",1],"worths":{}}', "1 stands among the players and is no name"),
         ('{"players":["a","a"],"worths":{}}', "two players share a name"),
         ('{"players":["a,b"],"worths":{}}', "hold no comma"),
         ('{"players":["a"],"worths":{"":0,"b":1}}', "unknown player"),

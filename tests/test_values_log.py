@@ -1,16 +1,16 @@
-"""The evaluation log: torn lines, other games, malformed lines, resuming, and indices read from it."""
+"""The evaluation log: torn lines, other games, malformed lines, and resuming."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from macredit.errors import OutsideError, UserError
-from macredit.values.exact import shapley
-from macredit.values.log import Log, LogFile, Question, read_log, values_from_log
+from macredit.values.log import LogFile, Question, read_log
 
 PLAYERS = ("a", "b")
 SETTINGS = {"game": "score {coalition}"}
@@ -49,12 +49,44 @@ def test_a_torn_last_line_is_dropped_and_written_over(tmp_path: Path) -> None:
 
 def test_a_header_that_was_cut_off_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    path.write_text('{"evaluations_of": "5')
-    with pytest.warns(UserWarning, match="line 1"):
-        log = LogFile(path, PLAYERS, SETTINGS)
-    with log:
+    header = written(path).read_bytes().splitlines()[0]
+    for torn in (header[:1], header[:30], header):
+        path.write_bytes(torn)
+        with pytest.warns(UserWarning, match="line 1: cut off"):
+            log = LogFile(path, PLAYERS, SETTINGS)
+        with log:
+            log.append(QUESTIONS[0], 1.0)
+        assert read_log(path).scores().tolist() == [1.0]
+
+
+@pytest.mark.parametrize("text", ['{"my": "precious config"}', '{"evaluations_of": "5', "x", "two\nlines"])
+def test_a_file_that_is_no_log_is_left_alone(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"config.json(: is no log of this game|, line 1: not JSON)"):
+        LogFile(path, PLAYERS, SETTINGS)
+    with pytest.raises(UserError, match=r"config.json(: has no whole line|, line 1: not JSON)"):
+        read_log(path)
+    assert path.read_text() == text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock")
+def test_one_run_at_a_time_writes_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with LogFile(path, PLAYERS, SETTINGS) as log:
         log.append(QUESTIONS[0], 1.0)
-    assert read_log(path).scores().tolist() == [1.0]
+        with pytest.raises(UserError, match="another run is writing this log"):
+            LogFile(path, PLAYERS, SETTINGS)
+        assert read_log(path).scores().tolist() == [1.0]
+    LogFile(path, PLAYERS, SETTINGS).__exit__(None, None, None)
+
+
+def test_bytes_that_are_no_text_come_back(tmp_path: Path) -> None:
+    path, names, command = tmp_path / "log.jsonl", ("\udcff", "\ud800ü"), {"game": "score \udcfe"}
+    with LogFile(path, names, command) as log:
+        log.append(Question(names, 0, 0), 1.0)
+    found = read_log(path)
+    assert (found.players, found.settings, list(found.answers)) == (names, command, [Question(names, 0, 0)])
 
 
 def test_a_resumed_log_goes_on(tmp_path: Path) -> None:
@@ -95,6 +127,9 @@ ROW = {"coalition": ["a"], "task": 9, "seed": 0, "score": 1.0}
         (json.dumps({**ROW, "task": "x"}), "line 6: 'task' is 'x'"),
         (json.dumps({**ROW, "score": True}), "line 6: 'score' is True"),
         (json.dumps({**ROW, "score": float("nan")}), "line 6: the score is nan"),
+        (json.dumps({**ROW, "score": 10**400}), "line 6: the score is 1000000000000000000000000000000000000000;"),
+        (json.dumps({**ROW, "task": 10**30}), "line 6: the task is 1000000000000000000000000000000"),
+        (json.dumps({**ROW, "task": -1}), "line 6: the task is -1"),
         (json.dumps({**ROW, "coalition": ["a", "a"]}), "line 6: the coalition is"),
         (json.dumps({**ROW, "coalition": ["z"]}), "line 6: the coalition is"),
         (json.dumps({**ROW, "task": 0, "seed": 7}) + "\n" + json.dumps({**ROW, "task": 1}), None),
@@ -125,26 +160,7 @@ def test_missing_empty_and_edited_logs(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="is a folder"):
+        LogFile(tmp_path, PLAYERS, SETTINGS)
     with pytest.raises(OutsideError, match="the header could not be written"):
         LogFile(tmp_path / "file" / "log.jsonl", PLAYERS, SETTINGS)
-
-
-def test_every_index_is_read_from_it(tmp_path: Path) -> None:
-    once = read_log(written(tmp_path / "once.jsonl"))
-    found = values_from_log(once)
-    np.testing.assert_allclose(found.values, shapley(TABLE))
-    assert found.stderr.tolist() == [0, 0]
-    log = read_log(written(tmp_path / "log.jsonl", repeats=3))
-    # the mean of the repeats: TABLE + 0.1; every task moves all scores alike, which cancels in every value
-    for name, expected in {"shapley": [2, 3], "loo": [3, 4], "nucleolus": [2, 3], "sii": [2, 2, 2, 3]}.items():
-        np.testing.assert_allclose(values_from_log(log, name).values, expected, atol=1e-9)
-    np.testing.assert_allclose(values_from_log(log).stderr, 0, atol=1e-12)
-    assert np.isnan(values_from_log(log, "nucleolus").stderr).all()
-    assert values_from_log(log).evaluations == 12
-
-
-def test_an_unfinished_log_names_what_is_missing() -> None:
-    log = Log(PLAYERS, SETTINGS, dict(zip(QUESTIONS[:3], TABLE, strict=False)))
-    with pytest.raises(UserError, match="3 of 4 coalitions that are needed have a score"):
-        values_from_log(log)
-    assert values_from_log(log, "loi").values.tolist() == [1.0, 2.0]

@@ -54,6 +54,8 @@ def test_many_players_do_not_overflow() -> None:
         (0, 0.1, {}, "0 players"),
         (3, 0.0, {}, "an accuracy of 0.0"),
         (3, math.nan, {}, "an accuracy of nan"),
+        (3, 1e-300, {}, "an accuracy of 1e-300 was given; no number of evaluations buys that"),
+        (3, 5e-324, {}, "no number of evaluations buys that"),
         (3, 0.1, {"spread": -1.0}, "a spread of -1.0"),
         (3, 0.1, {"weights": [1.0]}, "1 weights were given; expected 3"),
     ],

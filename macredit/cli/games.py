@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,8 +49,15 @@ class Spending:
     timeout: float = 600.0
     """Seconds one evaluation may take."""
 
+    def options(self) -> list[str]:
+        """What was asked for, but the log."""
+        given = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        return [f"--{name}" for name in given if name != "log"]
+
 
 FREE = Spending()
+MOST_EVALUATIONS = 2**24
+"""Of a command; more take weeks."""
 
 
 def source_of(file: Path | None, game: str, players: str, spending: Spending) -> Source:
@@ -66,7 +73,7 @@ def source_of(file: Path | None, game: str, players: str, spending: Spending) ->
     if game:
         return _from_command(game, players, spending)
     if spending.log is not None:
-        return _from_log(spending.log)
+        return _from_log(spending.log, players, spending)
     raise UserError("no game was given; give a file of worths, --game 'COMMAND {coalition}', or --log FILE")
 
 
@@ -75,7 +82,8 @@ def _from_file(file: Path, players: str, spending: Spending) -> Source:
     from macredit.values.session import Estimate
 
     if spending != FREE:
-        raise UserError("a file of worths costs nothing to read; leave out the options of --game")
+        unused = ", ".join([*spending.options(), *(["--log"] if spending.log else [])])
+        raise UserError(f"a file of worths costs nothing to read; leave out {unused}, which are for --game")
     read = read_game_file(file)
     given = _names(players) if players else read.players
     if len(given) != len(read.players):
@@ -93,9 +101,12 @@ def _from_file(file: Path, players: str, spending: Spending) -> Source:
     return given, exactly
 
 
-def _from_log(path: Path) -> Source:
-    from macredit.values.log import read_log, values_from_log
+def _from_log(path: Path, players: str, spending: Spending) -> Source:
+    from macredit.values.log import read_log
+    from macredit.values.scoring import values_from_log
 
+    if unused := [*(["--players"] if players else []), *spending.options()]:
+        raise UserError(f"a log is only read without --game; leave out {', '.join(unused)}, or give --game")
     with _warnings():
         log = read_log(path)
     return log.players, lambda indices: {index.name: values_from_log(log, index) for index in indices}
@@ -135,26 +146,34 @@ def _budget(indices: Sequence[Index], spending: Spending) -> int:
     if sum(way is not None for way in ways) > 1:
         raise UserError("more than one of --budget, --replicates and --accuracy was given; expected one")
     once = max(index.needs for index in indices)
-    if spending.deterministic and spending.accuracy is None:
-        return spending.budget or once
-    price = _pricing(indices, once)
-    if spending.accuracy is not None:
-        budget = price(spending.accuracy)
-    elif spending.replicates is not None:
-        budget = spending.replicates * once
-    elif spending.budget is not None:
-        budget = spending.budget
-    else:
-        costs = ", ".join(f"{price(accuracy):,} for {accuracy}" for accuracy in (0.1, 0.05, 0.02))
+    if spending.deterministic and (spending.replicates is not None or spending.accuracy is not None):
+        raise UserError("--deterministic scores each coalition once; leave out --replicates and --accuracy")
+    budget = (spending.budget or once) if spending.deterministic else _noisy_budget(indices, spending, once)
+    if budget > MOST_EVALUATIONS:
         raise UserError(
-            f"no budget was given, so nothing was run. {indices[0].name} has {once:,} coalitions; on 0/1 scores a "
-            f"standard error costs about this many evaluations: {costs}. Give --budget N or --accuracy A, or "
-            "--deterministic if a coalition always gets the same score"
+            f"{budget:,} evaluations were asked for; expected at most {MOST_EVALUATIONS:,}: give --budget N"
         )
-    if budget >= once:
-        error = 0.01 * (price(0.01) / budget) ** 0.5
+    if budget >= once and not spending.deterministic:
+        error = 0.01 * (_pricing(indices, once)(0.01) / budget) ** 0.5
         say(f"{budget:,} evaluations of {once:,} coalitions; on 0/1 scores expect standard errors near {error:.2g}")
     return budget
+
+
+def _noisy_budget(indices: Sequence[Index], spending: Spending, once: int) -> int:
+    """From whichever option says it; without any, what it would cost."""
+    if spending.budget is not None:
+        return spending.budget
+    if spending.replicates is not None:
+        return spending.replicates * once
+    price = _pricing(indices, once)
+    if spending.accuracy is not None:
+        return price(spending.accuracy)
+    costs = ", ".join(f"{price(accuracy):,} for {accuracy}" for accuracy in (0.1, 0.05, 0.02))
+    raise UserError(
+        f"no budget was given, so nothing was run. {indices[0].name} has {once:,} coalitions; on 0/1 scores a "
+        f"standard error costs about this many evaluations: {costs}. Give --budget N or --accuracy A, or "
+        "--deterministic if a coalition always gets the same score"
+    )
 
 
 def _pricing(indices: Sequence[Index], once: int) -> Callable[[float], int]:
@@ -196,4 +215,8 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if "" in names or len(set(names)) < len(names):
         raise UserError(f"the players are {text!r}; expected different names with commas between them")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"the players are {text!r}, which is not UTF-8; give other names") from None
     return names

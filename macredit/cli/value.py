@@ -42,7 +42,8 @@ def value(
             position, precedence, sii, k-sii, stii, fsii, bii, moebius, least-core, nucleolus, prenucleolus. A
             budget is spent for the first.
         game: A command that scores a coalition, such as 'python score.py {coalition}'; it gets the players that are
-            present with commas and as JSON on standard input, and prints one number.
+            present with commas and as JSON on standard input, and prints one number. No shell reads it; a command that
+            is itself a shell, sh -c '… {coalition}', runs what odd names say: let it take them from standard input.
         players: Their names, with commas.
         structure: A JSON file with edges, unions or precedence.
         weights: For `weighted`: a=2,b=1.
@@ -57,11 +58,17 @@ def value(
     shape = read_structure(structure, who) if structure else None
     heavy = _weights(weights)
     indices = [index_of(name, who, shape, heavy) for name in dict.fromkeys(names)]
+    if heavy is not None and "weighted" not in names:
+        raise UserError(f"--weights was given, but the indices are {index}; leave it out, or ask for 'weighted'")
+    if shape is not None and not any(index.structure for index in indices):
+        raise UserError(f"--structure was given, and none of {index} uses it; leave it out, or ask for one that does")
+    if plot is not None:
+        from macredit.report.value_plot import check_plot, save_value_plot
+
+        check_plot(plot)
     found = estimates_of(indices)
     core = _core(file, who, found)
     if plot is not None:
-        from macredit.report.value_plot import save_value_plot
-
         save_value_plot(plot, indices, found)
     if json_:
         print(json.dumps({**_json(indices, found), **({"core": core} if core else {})}))
@@ -72,18 +79,25 @@ def value(
 
 
 def _weights(text: str) -> dict[str, float] | None:
+    if not text:
+        return None
     try:
-        pairs = [word.split("=") for word in text.split(",")] if text else []
-        return {name.strip(): float(number) for name, number in pairs} if text else None
+        pairs = [(name.strip(), float(number)) for name, number in (word.split("=") for word in text.split(","))]
     except ValueError:
         raise UserError(f"the weights are {text!r}; expected NAME=NUMBER with commas, such as a=2,b=1") from None
+    if len(dict(pairs)) < len(pairs):
+        raise UserError(f"the weights are {text!r}; expected one for each player, not two")
+    return dict(pairs)
 
 
 # -- what people see ---------------------------------------------------------------------------------------------------
 
 
 def _core(file: Path | None, who: Sequence[str], found: Estimates) -> dict[str, Any]:
-    """Whether the core is empty, and which shares are in it; only where `least-core` was asked for."""
+    """Whether the core is empty, and which shares are in it; only where `least-core` was asked for.
+
+    Shares of the least core are among them, and those are in the core unless it is empty.
+    """
     if "least-core" not in found or file is None:
         return {}
     from macredit.values.core import in_core, least_core
@@ -92,7 +106,7 @@ def _core(file: Path | None, who: Sequence[str], found: Estimates) -> dict[str, 
     table = read_game_file(file)
     shares = {name: estimate.values for name, estimate in found.items() if len(estimate.values) == len(who)}
     inside = [name for name, values in shares.items() if in_core(table, values)]
-    return {"excess": least_core(table).excess, "inside": inside}
+    return {"excess": least_core(table).excess, "empty": not inside, "inside": inside}
 
 
 def _json(indices: Sequence[Index], found: Estimates) -> dict[str, Any]:
@@ -120,6 +134,8 @@ def _nested(index: Index, numbers: Any) -> Any:
 
 
 def _show(indices: Sequence[Index], found: Estimates, core: Mapping[str, Any]) -> None:
+    from macredit.report.text import safe
+
     first = found[indices[0].name]
     per_player = [index for index in indices if index.labels == list(index.players)]
     others = [index for index in indices if index not in per_player]
@@ -129,20 +145,20 @@ def _show(indices: Sequence[Index], found: Estimates, core: Mapping[str, Any]) -
         for index in per_player:
             table.add_column(index.name, justify="right", no_wrap=True)
         cells = [_cells(found[index.name]) for index in per_player]
-        for row in zip(indices[0].players, *cells, strict=True):
-            table.add_row(*row)
+        for name, *row in zip(indices[0].players, *cells, strict=True):
+            table.add_row(safe(name), *row)
         show(table)
     for index in others:
         table = Table(index.name, "value", title=title)
         for label, cell in _once(index, zip(index.labels, _cells(found[index.name]), strict=True)):
-            table.add_row(label, cell)
+            table.add_row(safe(label), cell)
         show(table)
     if any((estimate.stderr > 0).any() for estimate in found.values()):
         say("±: half of a 95 % interval")
     if any(np.isnan(estimate.stderr).any() for estimate in found.values()):
         say("no interval where none could be estimated: a coalition has to be scored twice, and the index be linear")
     if core:
-        state = "not empty" if core["excess"] <= 0 else "empty"
+        state = "empty" if core["empty"] else "not empty"
         inside = f"; in it: {', '.join(core['inside'])}" if core["inside"] else ""
         say(f"the core is {state} (least excess {core['excess']:.6g}){inside}")
 

@@ -24,6 +24,22 @@ FORMS = (".html", ".pdf", ".png", ".svg")
 HELPS, HARMS = "#2f6690", "#b3532b"
 
 
+def check_plot(path: Path) -> str:
+    """The form of a picture, such as ``.svg``; to be asked before anything is spent on its numbers.
+
+    Raises:
+        UserError: an unknown form, or matplotlib is missing.
+    """
+    form = path.suffix.lower()
+    if form not in FORMS:
+        raise unknown("form of a picture", form or path.name, FORMS)
+    try:
+        import matplotlib.figure  # noqa: F401  # is it there?
+    except ImportError:
+        raise missing_extra("matplotlib", "report") from None
+    return form
+
+
 def save_value_plot(path: Path, indices: Sequence[Index], found: Mapping[str, Estimate]) -> None:
     """One panel an index: bars for players and links, a network for pairs.
 
@@ -31,9 +47,7 @@ def save_value_plot(path: Path, indices: Sequence[Index], found: Mapping[str, Es
         UserError: an unknown form of picture, or matplotlib is missing.
         OutsideError: the file cannot be written.
     """
-    form = path.suffix.lower()
-    if form not in FORMS:
-        raise unknown("form of a picture", form or path.name, FORMS)
+    form = check_plot(path)
     if form != ".html":
         write_atomically(path, _drawn(indices, found, form[1:]))
         return
@@ -58,10 +72,8 @@ def _in_words(indices: Sequence[Index], found: Mapping[str, Estimate]) -> str:
 
 
 def _drawn(indices: Sequence[Index], found: Mapping[str, Estimate], form: str) -> bytes:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise missing_extra("matplotlib", "report") from None
+    from matplotlib.figure import Figure
+
     from macredit.values.indices import PAIRS
 
     rows = max(len(index.labels) if index.name not in PAIRS else 8 for index in indices)

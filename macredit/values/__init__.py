@@ -27,7 +27,8 @@ from macredit.values.weighted import weighted_shapley
 if TYPE_CHECKING:
     from macredit.values.core import in_core, least_core, nucleolus, prenucleolus
     from macredit.values.estimation import estimate
-    from macredit.values.log import LogFile, read_log, values_from_log
+    from macredit.values.log import LogFile, read_log
+    from macredit.values.scoring import values_from_log
     from macredit.values.session import Estimate, Session
     from macredit.values.stopping import Ranking, Sign, Width
 
@@ -77,7 +78,7 @@ __all__ = [
 
 _WHEN_USED = {
     "in_core": "core", "least_core": "core", "nucleolus": "core", "prenucleolus": "core", "estimate": "estimation",
-    "LogFile": "log", "read_log": "log", "values_from_log": "log", "Estimate": "session", "Session": "session",
+    "LogFile": "log", "read_log": "log", "values_from_log": "scoring", "Estimate": "session", "Session": "session",
     "Ranking": "stopping", "Sign": "stopping", "Width": "stopping",
 }  # fmt: skip
 """Name → file; SciPy's statistics and linear programs and Numba take seconds to load."""

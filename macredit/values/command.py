@@ -116,10 +116,9 @@ class CommandGame:
                 process = subprocess.Popen(  # noqa: S603  # the user's own command, never through a shell
                     words, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace", start_new_session=True
                 )
-            except OSError as error:
-                raise UserError(
-                    f"{words[0]!r} cannot be run ({error.strerror}); expected a program that is installed"
-                ) from None
+            except (OSError, ValueError) as error:  # ValueError: a null character in a word
+                why = error.strerror if isinstance(error, OSError) else error
+                raise UserError(f"{words[0]!r} cannot be run ({why}); expected a program that is installed") from None
             self._running.add(process)
         return process
 

@@ -76,8 +76,11 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _from_worths(players: Any, worths: Any) -> Game:
-    if not isinstance(players, list) or not players or not all(isinstance(p, str) for p in players):
+    if not isinstance(players, list) or not players:
         raise UserError(f"'players' is {repr(players)[:60]}; expected a list of at least one name")
+    for player in players:
+        if not isinstance(player, str):
+            raise UserError(f"{repr(player)[:60]} stands among the players and is no name; put names in quotes")
     names = tuple(p.strip() for p in players)
     if len(set(names)) != len(names):
         raise UserError(f"two players share a name in {list(names)}; give each its own name")

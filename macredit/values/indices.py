@@ -12,6 +12,7 @@ from macredit.errors import UserError, unknown
 from macredit.values.game import coalition_name
 from macredit.values.graph import myerson_weights, position_weights
 from macredit.values.linear import Linear
+from macredit.values.masks import masks_of
 from macredit.values.noisy import Design, design_of, design_of_linear, semivalue_design, shapley_design
 from macredit.values.precedence import precedence_weights
 from macredit.values.structure import Graph, Precedence, Structure, Unions
@@ -52,7 +53,7 @@ class Index:
 
     @property
     def needs(self) -> int:
-        """How many coalitions it reads."""
+        """How many coalitions it reads, at most."""
         if self.structure is not None:
             return len(self.structure.coalitions()) + 1
         return len(self.players) + 1 if self.name in ("loo", "loi") else int(2 ** len(self.players))
@@ -68,14 +69,13 @@ class Index:
         if self.structure is not None:
             return design_of_linear(_weights_of(self.name, self.structure))
         n = len(self.players)
-        by_size: dict[str, Callable[[], list[float]]] = {
-            "banzhaf": lambda: [0.5 ** (n - 1)] * n,
-            "loo": lambda: [0.0] * (n - 1) + [1.0],
-            "loi": lambda: [1.0] + [0.0] * (n - 1),
+        designs: dict[str, Callable[[], Design]] = {
+            "shapley": lambda: shapley_design(n),
+            "banzhaf": lambda: semivalue_design(n, [0.5 ** (n - 1)] * n),
+            "loo": lambda: _one_by_one(n, leave=True),
+            "loi": lambda: _one_by_one(n, leave=False),
         }
-        if self.name == "shapley":
-            return shapley_design(n)
-        return semivalue_design(n, by_size[self.name]()) if self.name in by_size else design_of(self.read, n)
+        return designs[self.name]() if self.name in designs else design_of(self.read, n)
 
 
 def index_of(
@@ -133,6 +133,16 @@ def _reader(kind: str, parameters: str, structure: Any, weights: Sequence[float]
         "prenucleolus": lambda table: values.prenucleolus(table),
     }
     return readers[kind]
+
+
+def _one_by_one(n: int, *, leave: bool) -> Design:
+    """What each player changes where it leaves all others, v(N) − v(N without i), or joins nobody, v({i}) − v(∅)."""
+    alone = np.eye(n, dtype=np.bool_)
+    start = np.full((1, n), leave)
+    masks = masks_of(np.concatenate([start, alone ^ leave]), n)
+    matrix = np.concatenate([np.ones((n, 1)), -np.eye(n)], axis=1) * (1 if leave else -1)
+    order = np.argsort(masks)
+    return Design(n, masks[order], matrix[:, order])
 
 
 def _weights_of(name: str, structure: Any) -> Linear:

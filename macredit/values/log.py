@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -26,9 +26,11 @@ from macredit.errors import OutsideError, UserError
 from macredit.rows import FloatN, IntN
 from macredit.values.answers import BoolCN
 
-if TYPE_CHECKING:
-    from macredit.values.indices import Index
-    from macredit.values.session import Estimate
+if sys.platform != "win32":
+    import fcntl
+
+MOST_TASKS = 2**63
+"""Tasks are numbered from 0 to below this."""
 
 
 class Question(NamedTuple):
@@ -67,25 +69,45 @@ class Log:
 class LogFile:
     """A log that is written while evaluations end: whole lines, each on the disk before the next is asked for.
 
-    A new file gets its header; an existing one must be of the same game, and its evaluations stand in ``known``.
+    A new file gets its header; an existing one must be of the same game, and its evaluations stand in ``known``. Nobody
+    else can write it before it is closed (on Windows nothing prevents that).
 
     Raises:
-        UserError: the file is the log of another game, or malformed.
+        UserError: the file is the log of another game, malformed, or being written by another run.
         OutsideError: it cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], players: Sequence[str], settings: Mapping[str, Any]) -> None:
         self.path = Path(path)
         wanted = Log(tuple(players), dict(settings))
-        lines = _lines(self.path) if self.path.exists() and self.path.stat().st_size else []
-        self.known = _read(self.path, lines, wanted).answers if lines else wanted.answers
-        """Question → score of everything in the file."""
+        if self.path.is_dir():
+            raise UserError(f"{self.path}: is a folder; expected the file of an evaluation log")
         with self._writing("the header"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = self.path.open("ab", buffering=0)
+        self.known: dict[Question, float] = {}
+        """Question → score of everything in the file."""
+        try:
+            self._resume(wanted)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _resume(self, wanted: Log) -> None:
+        """Reads what is there, and cuts off what a kill left of a line; a file that is no log stays as it is."""
+        with self._writing("the header"):
+            _lock(self._file, self.path)
+        lines, torn = _lines(self.path)
+        header = _line(_header(wanted))
+        if lines:
+            self.known = _read(self.path, lines, wanted).answers
+        elif not header.startswith(torn):
+            raise UserError(f"{self.path}: is no log of this game; give a file that does not exist yet")
+        _warn_of(self.path, lines, torn)
+        with self._writing("the header"):
             self._file.truncate(sum(map(len, lines)))
             if not lines:
-                self._file.write(_line(_header(wanted)))
+                self._file.write(header)
 
     def append(self, question: Question, score: float) -> None:
         """Keep one answer; a question that has one already is left alone."""
@@ -125,32 +147,13 @@ def read_log(path: str | os.PathLike[str]) -> Log:
     Raises:
         UserError: the file is missing, or a line is malformed: the sentence names the line.
     """
-    lines = _lines(Path(path))
+    lines, torn = _lines(Path(path))
     if not lines:
-        raise UserError(f"{path}: is empty; expected an evaluation log that begins with its header")
-    return _read(Path(path), lines, None)
-
-
-def values_from_log(log: Log, index: str | Index = "shapley", *, noise: bool | None = None) -> Estimate:
-    """An index of a logged game with standard errors, clustered by task.
-
-    Args:
-        log: its evaluations.
-        index: a name, or an :func:`index_of` these players where a structure or weights are needed.
-        noise: whether scores differ from one evaluation to the next; None: whether any coalition was scored twice.
-
-    Returns:
-        Values are flattened where the index has more than one axis.
-
-    Raises:
-        UserError: a coalition that the index needs has no score.
-    """
-    from macredit.values.indices import index_of
-    from macredit.values.scoring import estimate_of
-
-    if noise is None:
-        noise = len({question.coalition for question in log.answers}) < len(log.answers)
-    return estimate_of(index_of(index, log.players) if isinstance(index, str) else index, log, noise=noise)
+        given = "has no whole line" if torn else "is empty"
+        raise UserError(f"{path}: {given}; expected an evaluation log that begins with its header")
+    log = _read(Path(path), lines, None)
+    _warn_of(Path(path), lines, torn)
+    return log
 
 
 def _header(log: Log) -> dict[str, Any]:
@@ -160,19 +163,31 @@ def _header(log: Log) -> dict[str, Any]:
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def _lines(path: Path) -> list[bytes]:
-    """Whole lines; what stands behind the last newline was torn off by a kill."""
+def _lock(file: IO[bytes], path: Path) -> None:
+    """Keeps other runs from writing the file until it is closed."""
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{path}: another run is writing this log; wait for it, or give another file") from None
+
+
+def _lines(path: Path) -> tuple[list[bytes], bytes]:
+    """Whole lines, and what stands behind the last newline."""
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); expected an evaluation log") from None
-    if lines and not lines[-1].endswith(b"\n"):
-        warnings.warn(f"{path}, line {len(lines)}: cut off by a killed run; left out", stacklevel=4)
-        lines.pop()
-    return lines
+    torn = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+    return lines, torn
+
+
+def _warn_of(path: Path, lines: list[bytes], torn: bytes) -> None:
+    if torn:
+        warnings.warn(f"{path}, line {len(lines) + 1}: cut off by a killed run; left out", stacklevel=4)
 
 
 def _read(path: Path, lines: list[bytes], wanted: Log | None) -> Log:
@@ -190,9 +205,12 @@ def _read(path: Path, lines: list[bytes], wanted: Log | None) -> Log:
         if not all(isinstance(name, str) and name in place for name in names) or len(set(names)) != len(names):
             raise UserError(f"{path}, line {number}: the coalition is {names!r}; expected players of the header, once")
         question = Question(tuple(sorted(names, key=place.__getitem__)), row["task"], row["seed"])
-        if not math.isfinite(row["score"]):
-            raise UserError(f"{path}, line {number}: the score is {row['score']}; expected a finite number")
-        if log.answers.setdefault(question, float(row["score"])) != row["score"]:
+        if not 0 <= question.task < MOST_TASKS:
+            raise UserError(f"{path}, line {number}: the task is {str(question.task)[:40]}; expected 0 to 2**63 - 1")
+        if not abs(row["score"]) <= sys.float_info.max:
+            raise UserError(f"{path}, line {number}: the score is {str(row['score'])[:40]}; expected a finite number")
+        score = float(row["score"])
+        if log.answers.setdefault(question, score) != score:
             raise UserError(f"{path}, line {number}: an earlier line scores the same evaluation differently; keep one")
     return log
 

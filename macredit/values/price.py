@@ -83,8 +83,11 @@ def _price(best: float, equal: float, coalitions: int, accuracy: float, spread: 
         raise UserError(f"an accuracy of {accuracy} was given; expected a root mean squared error above 0")
     if not 0 <= spread < math.inf:
         raise UserError(f"a spread of {spread} was given; expected the standard deviation of one score")
-    scale = (spread / accuracy) ** 2
-    return Price(math.ceil(best * scale * (1 - 1e-12)), equal * scale, coalitions)
+    ratio = spread / accuracy
+    evaluations = best * ratio * ratio * (1 - 1e-12)
+    if math.isinf(evaluations):
+        raise UserError(f"an accuracy of {accuracy} was given; no number of evaluations buys that; give a larger one")
+    return Price(math.ceil(evaluations), equal * ratio * ratio, coalitions)
 
 
 def _log_binomials(n: int) -> FloatN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,8 +13,9 @@ from macredit.errors import UserError
 from macredit.rows import FloatN, IntN
 from macredit.seeds import generator
 from macredit.values.allocation import next_scores, stages, task_of
-from macredit.values.indices import Index
-from macredit.values.log import Log, LogFile, Question
+from macredit.values.game import coalition_name
+from macredit.values.indices import Index, index_of
+from macredit.values.log import MOST_TASKS, Log, LogFile, Question
 from macredit.values.masks import masks_of, members_of
 from macredit.values.noisy import Design, clustered_fit, linear_fit, summary
 from macredit.values.session import Estimate, Session
@@ -43,7 +45,7 @@ class Scoring:
     log: LogFile | None = None
     tick: Callable[[], Any] = lambda: None
     """Called after each evaluation."""
-    _known: dict[Question, float] = field(default_factory=dict)
+    _known: dict[Question, float] = field(default_factory=dict, init=False, repr=False)
 
     def estimates(self, indices: Sequence[Index], budget: int) -> dict[str, Estimate]:
         """Index → estimate, from at most ``budget`` evaluations; those in the log count but are not made again.
@@ -83,23 +85,28 @@ class Scoring:
             )
         n = len(self.players)
         session = Session(n, budget, self.seed, noise=self.noise)
-        times: dict[bytes, int] = {}
+        times: Counter[int] = Counter()
         while len(rows := session.ask()):
-            keys = [row.tobytes() for row in rows]
-            visit = []
-            for key in keys:
-                visit.append(times.get(key, 0))
-                times[key] = visit[-1] + 1
-            questions = self._questions(masks_of(rows, n), np.array(visit))
+            masks, visit = masks_of(rows, n), []
+            for mask in masks.tolist():
+                visit.append(times[mask])
+                times[mask] += 1
+            questions = self._questions(masks, np.array(visit))
             session.tell(rows, np.array(self._answers(questions)))
         return session.estimate()
 
     def _questions(self, masks: IntN, visit: IntN) -> list[Question]:
         """The evaluation of each visit of a coalition: the same task and replicate bring the same seed to all."""
-        tasks, replicates = task_of(masks, visit, len(self.players), self.tasks, self.seed)
+        n, most = len(self.players), int(visit.max(initial=0)) + 1
+        if self.tasks is None and most * 2 ** (n - 1) > MOST_TASKS:
+            raise UserError(
+                f"{n} players and {most} scores of one coalition were asked for, which has more tasks than can be "
+                "numbered; say how many tasks there are (--tasks)"
+            )
+        tasks, replicates = task_of(masks, visit, n, self.tasks, self.seed)
         pairs, at = np.unique(np.stack([tasks, replicates]), axis=1, return_inverse=True)
         seeds = [int(generator("score", self.seed, int(t), int(r)).integers(2**31)) for t, r in pairs.T]
-        present = members_of(masks, len(self.players))
+        present = members_of(masks, n)
         return [
             Question(tuple(name for name, there in zip(self.players, row, strict=True) if there), int(t), seeds[i])
             for row, t, i in zip(present, tasks, at.ravel(), strict=True)
@@ -145,15 +152,49 @@ def estimate_of(index: Index, log: Log, *, noise: bool) -> Estimate:
     n, coalitions = len(log.players), log.coalitions()
     masks, scores = masks_of(coalitions, n), log.scores()
     distinct = len(np.unique(masks))
+    if index.needs > max(distinct, MOST_COALITIONS):
+        raise UserError(
+            f"{distinct:,} coalitions have a score, and {index.name!r} of {n} players is read from {index.needs:,}; "
+            "ask for one that needs fewer, such as 'loo', or estimate 'shapley' with --game and this log"
+        )
     how = ("allocated", "scored as often as it matters") if noise else ("exact", "each coalition scored once")
     if index.linear:
         design = index.design()
+        _complete(design.masks, masks, log.players)
         used = np.isin(masks, design.masks)
         exact = linear_fit(design, summary(design, masks[used], scores[used]), noise=False)
         fit = clustered_fit(design, masks, log.tasks(), scores) if noise else exact
         return Estimate(fit.values, fit.stderr, len(scores), distinct, *how, dof=fit.dof)
-    everything = Design(n, np.arange(2**n), np.eye(2**n))
-    table = linear_fit(everything, summary(everything, masks, scores), noise=False).values
+    _complete(np.arange(2**n), masks, log.players)
+    table = np.bincount(masks, scores) / np.bincount(masks)
     values: FloatN = np.asarray(index.read(table), np.float64).ravel()
     stderr = np.full(len(values), np.nan if noise else 0.0)
     return Estimate(values, stderr, len(scores), distinct, *how, dof=np.inf)
+
+
+def values_from_log(log: Log, index: str | Index = "shapley", *, noise: bool | None = None) -> Estimate:
+    """An index of a logged game with standard errors, clustered by task.
+
+    Args:
+        log: its evaluations.
+        index: a name, or an :func:`index_of` these players where a structure or weights are needed.
+        noise: whether scores differ from one evaluation to the next; None: whether any coalition was scored twice.
+
+    Returns:
+        Values are flattened where the index has more than one axis.
+
+    Raises:
+        UserError: a coalition that the index needs has no score.
+    """
+    if noise is None:
+        noise = len({question.coalition for question in log.answers}) < len(log.answers)
+    return estimate_of(index_of(index, log.players) if isinstance(index, str) else index, log, noise=noise)
+
+
+def _complete(needed: IntN, masks: IntN, players: tuple[str, ...]) -> None:
+    missing = np.setdiff1d(needed, masks)
+    if len(missing):
+        raise UserError(
+            f"{len(needed) - len(missing)} of {len(needed)} coalitions that are needed have a score; "
+            f"{coalition_name(players, int(missing[0]))} has none; score each of them"
+        )
