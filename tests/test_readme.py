@@ -78,7 +78,7 @@ def test_the_demo_prints_what_the_readme_shows(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     assert main(["demo", "-o", str(tmp_path / "demo")]) == 0
-    (shown,) = blocks("text")
+    shown = blocks("text")[0]
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert "\n".join(lines).startswith(shown.rstrip())
     assert (tmp_path / "demo" / "report.html").exists()

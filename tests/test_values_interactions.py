@@ -176,6 +176,7 @@ def test_precision_is_kept() -> None:
         (([0, 1], "sii", 1.5), "order 1.5"),
         (([0, math.nan, 0, 0, 0, 0, 0, 0], "sii"), r"coalition \{0\} is not finite"),
         (([0, math.inf, 0, 0], "stii"), r"coalition \{0\} is not finite"),
+        (([0, math.inf, 0, 0, 0, 0, 0, 0], "sii"), r"coalition \{0\} is not finite"),
     ],
 )
 def test_what_is_refused(arguments: tuple[Any, ...], message: str) -> None:

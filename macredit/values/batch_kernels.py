@@ -9,7 +9,7 @@ from macredit.rows import FloatN
 from macredit.values.kernels import Int, compiled, count_bits, frozen, run
 from macredit.values.table import TYPICAL
 
-TILE = 512
+TILE = 2048
 """Games of a batch that are summed side by side."""
 THREADS_FROM = 2**19
 """Worths from which starting threads costs less than the work they save."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from macredit.errors import UserError, unknown
-from macredit.rows import IntN
+from macredit.rows import FloatN, IntN
 from macredit.values.exact import (
     Weights,
     centre_of,
@@ -30,6 +30,7 @@ from macredit.values.exact import (
 from macredit.values.table import Table, as_table, library_of, like
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def interactions(table: Any, index: str = "sii", order: int = 2) -> Any:
     """Interactions of all sets of up to ``order`` players.
 
@@ -57,9 +58,34 @@ def interactions(table: Any, index: str = "sii", order: int = 2) -> Any:
         raise unknown("interaction index", index, INDICES)
     if not isinstance(order, int) or order < 1:
         raise UserError(f"order {order!r} was given; expected a whole number from 1, the largest size of a set")
-    by_size = [_of_size(game, index, order, r) for r in range(1, min(order, game.n) + 1)]
+    by_size: list[Any] = []
+    if game.native and game.n > 2 and order > 1:
+        matrix = _matrix(game, index, order)
+        if order == 2:
+            return finished(game, matrix)
+        first, second = _sets(game.n, 2)[0].T
+        by_size = [matrix.diagonal(), matrix[first, second]]
+    by_size += [_of_size(game, index, order, r) for r in range(len(by_size) + 1, min(order, game.n) + 1)]
     values = library_of(game.worths).concat(by_size)
     return finished(game, values[like(_places(game.n, order), game.worths)])
+
+
+def _matrix(game: Table, index: str, order: int) -> FloatN:
+    """The interactions of all pairs, with those of single players on the diagonal: float[n, n]."""
+    from macredit.values.pair_kernels import pairs
+
+    worths = game.worths.astype(np.float64, copy=False)
+    matrix, base = pairs(worths, _pair_rows(index, order, game.n), centre_of(game))
+    inside = weighted_sums(game, _weights(index, order, 1, game.n)[1])[:-1]
+    matrix.ravel()[:: game.n + 1] = inside + base
+    return matrix
+
+
+@lru_cache(maxsize=64)
+def _pair_rows(index: str, order: int, n: int) -> FloatN:
+    """The weights of pairs by |Q| and the weight of all worths in a single player's value, as the kernel reads them."""
+    weights = (*_weights(index, order, 2, n), _weights(index, order, 1, n)[0])
+    return np.stack([rows_of(by_size) for by_size in weights], 1)
 
 
 def _of_size(game: Table, index: str, order: int, r: int) -> Any:
@@ -67,12 +93,6 @@ def _of_size(game: Table, index: str, order: int, r: int) -> Any:
     weights = _weights(index, order, r, game.n)
     if game.native and game.n > 2 and r == 1:
         return weighted_sums(game, weights[1])[:-1] + weighted_sums(game, weights[0])[-1]
-    if game.native and game.n > 2 and r == 2:
-        from macredit.values.pair_kernels import pairs
-
-        second, first = np.tril_indices(game.n, -1)
-        worths = game.worths.astype(np.float64, copy=False)
-        return pairs(worths, tuple(map(rows_of, weights)), centre_of(game))[first, second]
     sums = [superset_sums(weighted_worths(game, weights[q]), q) for q in range(r + 1)]
     parts = [sums[q][like(_subsets(game.n, r, q), game.worths)].sum(1) for q in range(r + 1)]
     return sum(parts[1:], start=parts[0])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 from numba import prange
 
@@ -14,42 +12,43 @@ MOST_CHUNKS = 7
 """2**MOST_CHUNKS chunks at most: each has n² results."""
 
 
-def pairs(worths: FloatN, weights: tuple[FloatN, ...], centre: float) -> FloatN:
+def pairs(worths: FloatN, rows: FloatN, centre: float) -> tuple[FloatN, float]:
     """Σ_T c_2 x(T) over T ⊇ {i, j}, + Σ c_1 x over T ∋ i, + the same over T ∋ j, + Σ c_0 x over all T; x = v − centre.
 
     Args:
         worths: float[2**n], n ≥ 3.
-        weights: c_0, c_1, c_2 by the size of T, each as :func:`weight_rows`.
+        rows: float[n−low+1, 4, 2**low], the weights c_0, c_1, c_2 and b by the size of T, as of :func:`weight_rows`.
         centre: see :func:`singles`.
 
     Returns:
-        float64[n, n]; only the entries i < j are meant.
+        Symmetric float64[n, n], only the entries i ≠ j are meant, and Σ b x over all T.
     """
     n = len(worths).bit_length() - 1
     bits = min(n, max(CHUNK, n - MOST_CHUNKS))
     parts = np.zeros((1 << (n - bits), n + 1, n + 2))
-    run(_serial, _parallel, n >= THREADS_FROM, frozen(worths), *weights, centre, bits, parts)
-    _merge(parts, bits)
-    both, one, everything = parts[0, :n, :n], parts[0, :n, n + 1], parts[0, n, 0]
-    return cast(FloatN, both + one[:, None] + one + everything)
+    run(_serial, _parallel, n >= THREADS_FROM, frozen(worths), rows, centre, bits, parts)
+    if len(parts) > 1:
+        _merge(parts, bits)
+    both, one, everything, base = parts[0, :n, :n], parts[0, :n, n + 1], parts[0, n, 0], parts[0, n, 1]
+    return both + both.T + (one[:, None] + one) + everything, base
 
 
 @compiled()
-def _chunk(worths: FloatN, rows0: FloatN, rows1: FloatN, rows2: FloatN, centre: float, bits: int, out: FloatN) -> None:
+def _chunk(worths: FloatN, rows: FloatN, centre: float, bits: int, out: FloatN) -> None:
     """``out``: pairs above the diagonal; column n the single sums of weights 2, column n + 1 those of weights 1.
 
-    Their totals stand in row n, whose first entry is the total of weights 0.
+    Their totals stand in row n, whose first entries are the totals of weights 0 and b.
     """
-    n, size = out.shape[0] - 1, rows0.shape[1]
+    n, size = out.shape[0] - 1, rows.shape[2]
     low = count_bits(size - 1)
     ones, totals1, totals2 = np.zeros(size), np.empty(len(worths) // size), np.empty(len(worths) // size)
-    merged, uppers = np.empty((bits - low + 2, size)), np.zeros((bits - low, size))
-    for b in range(len(totals1)):
-        p = count_bits(b)
-        block = worths[b * size : (b + 1) * size]
-        total0, totals1[b], totals2[b] = _block(block, rows0[p], rows1[p], rows2[p], centre, ones, merged[0])
-        out[n, 0] += total0
-        _carry(merged, uppers, b)
+    merged, uppers = np.empty((bits - low, size)), np.zeros((bits - low, size))
+    for g in range(len(worths) // (4 * size)):
+        here = slice(4 * g, 4 * g + 4)
+        four, weights = worths[4 * g * size : 4 * (g + 1) * size], rows[count_bits(g) :]
+        out[n, 0] += _ones(four, weights, centre, ones, totals1[here])
+        out[n, 1] += _twos(four, weights, centre, merged[0], uppers, totals2[here])
+        _carry(merged, uppers[2:], g)
     single = np.empty(n)
     for i in range(bits - low):
         out[low + i, n] = fold(uppers[i], single[:low])
@@ -64,20 +63,51 @@ def _chunk(worths: FloatN, rows0: FloatN, rows1: FloatN, rows2: FloatN, centre: 
 
 
 @compiled()
-def _block(
-    worths: FloatN, r0: FloatN, r1: FloatN, r2: FloatN, centre: float, ones: FloatN, both: FloatN
-) -> tuple[float, float, float]:
-    """One block: weights 1 are added to ``ones``, weights 2 written to ``both``; returns the sum of each weighting."""
-    total0, total1, total2 = 0.0, 0.0, 0.0
-    for e in range(len(both)):
-        x = worths[e] - centre
-        one, two = r1[e] * x, r2[e] * x
-        total0 += r0[e] * x
-        total1 += one
-        total2 += two
-        ones[e] += one
-        both[e] = two
-    return total0, total1, total2
+def _ones(worths: FloatN, rows: FloatN, centre: float, ones: FloatN, totals: FloatN) -> float:
+    """Adds four neighbouring blocks of weights 1 to ``ones``; returns the total of weights 0."""
+    total, total0, total1, total2, total3 = 0.0, 0.0, 0.0, 0.0, 0.0
+    size = len(ones)
+    v0, v1, v2, v3 = worths[:size], worths[size : 2 * size], worths[2 * size : 3 * size], worths[3 * size :]
+    r0, r1, r2 = rows[0, 1], rows[1, 1], rows[2, 1]
+    e0, e1, e2 = rows[0, 0], rows[1, 0], rows[2, 0]
+    for e in range(size):
+        x0, x1, x2, x3 = v0[e] - centre, v1[e] - centre, v2[e] - centre, v3[e] - centre
+        total += e0[e] * x0 + e1[e] * (x1 + x2) + e2[e] * x3
+        y0, y1, y2, y3 = r0[e] * x0, r1[e] * x1, r1[e] * x2, r2[e] * x3
+        total0 += y0
+        total1 += y1
+        total2 += y2
+        total3 += y3
+        ones[e] += (y0 + y1) + (y2 + y3)
+    totals[0], totals[1], totals[2], totals[3] = total0, total1, total2, total3
+    return total
+
+
+@compiled()
+def _twos(worths: FloatN, rows: FloatN, centre: float, both: FloatN, uppers: FloatN, totals: FloatN) -> float:
+    """``both`` becomes the sum of four neighbouring blocks of weights 2; returns the total of weights b.
+
+    Rows 0 and 1 of ``uppers`` sum the blocks whose index has that bit.
+    """
+    total, total0, total1, total2, total3 = 0.0, 0.0, 0.0, 0.0, 0.0
+    size = len(both)
+    v0, v1, v2, v3 = worths[:size], worths[size : 2 * size], worths[2 * size : 3 * size], worths[3 * size :]
+    r0, r1, r2 = rows[0, 2], rows[1, 2], rows[2, 2]
+    e0, e1, e2 = rows[0, 3], rows[1, 3], rows[2, 3]
+    upper0, upper1 = uppers[0], uppers[1]
+    for e in range(size):
+        x0, x1, x2, x3 = v0[e] - centre, v1[e] - centre, v2[e] - centre, v3[e] - centre
+        total += e0[e] * x0 + e1[e] * (x1 + x2) + e2[e] * x3
+        y0, y1, y2, y3 = r0[e] * x0, r1[e] * x1, r1[e] * x2, r2[e] * x3
+        total0 += y0
+        total1 += y1
+        total2 += y2
+        total3 += y3
+        upper0[e] += y1 + y3
+        upper1[e] += y2 + y3
+        both[e] = (y0 + y1) + (y2 + y3)
+    totals[0], totals[1], totals[2], totals[3] = total0, total1, total2, total3
+    return total
 
 
 @compiled()
@@ -124,19 +154,13 @@ def _merge(parts: FloatN, bits: int) -> None:
 
 
 @compiled()
-def _serial(
-    worths: FloatN, rows0: FloatN, rows1: FloatN, rows2: FloatN, centre: float, bits: int, parts: FloatN
-) -> None:
+def _serial(worths: FloatN, rows: FloatN, centre: float, bits: int, parts: FloatN) -> None:
     for c in range(parts.shape[0]):
-        p = count_bits(c)
-        _chunk(worths[c << bits : (c + 1) << bits], rows0[p:], rows1[p:], rows2[p:], centre, bits, parts[c])
+        _chunk(worths[c << bits : (c + 1) << bits], rows[count_bits(c) :], centre, bits, parts[c])
 
 
 @compiled(parallel=True)
-def _parallel(
-    worths: FloatN, rows0: FloatN, rows1: FloatN, rows2: FloatN, centre: float, bits: int, parts: FloatN
-) -> None:
+def _parallel(worths: FloatN, rows: FloatN, centre: float, bits: int, parts: FloatN) -> None:
     for t in prange(parts.shape[0]):
         c = np.int64(t)
-        p = count_bits(c)
-        _chunk(worths[c << bits : (c + 1) << bits], rows0[p:], rows1[p:], rows2[p:], centre, bits, parts[c])
+        _chunk(worths[c << bits : (c + 1) << bits], rows[count_bits(c) :], centre, bits, parts[c])
