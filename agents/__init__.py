@@ -18,6 +18,7 @@ from macredit.own import own
 from macredit.policy import Policy
 
 if TYPE_CHECKING:
+    from .chat import ChatServer
     from .hf import HF
     from .scripted import Scripted
     from .table import Table
@@ -26,15 +27,18 @@ POLICIES: dict[str, str] = {
     "scripted": "scripted:Scripted",
     "table": "table:Table",
     "hf": "hf:HF",
+    "chat": "chat:ChatServer",
 }
 
-_ARGUMENT = {"scripted": "style", "table": "replies", "hf": "model"}
+_ARGUMENT = {"scripted": "style", "table": "replies", "hf": "model", "chat": "model"}
 """What ARG sets in ``NAME=KIND:ARG``."""
 _HANDED_IN = ("expert", "fumbles", "bases", "name")
+_EXTRAS = {"train": ("torch", "transformers", "peft", "safetensors", "gguf"), "server": ("openai",)}
+"""Which extra brings which packages."""
 _OWN = "Class of a Policy, such as a BatchPolicy"
 _CLASSES = {target.split(":")[1]: target.split(":")[0] for target in POLICIES.values()}
 
-__all__ = ["HF", "POLICIES", "Scripted", "Table", "make_policies", "make_policy", "parse_policy"]
+__all__ = ["HF", "POLICIES", "ChatServer", "Scripted", "Table", "make_policies", "make_policy", "parse_policy"]
 
 
 def __getattr__(name: str) -> Any:
@@ -106,7 +110,8 @@ def parse_policy(text: str) -> tuple[str, dict[str, Any]]:
     """``NAME=KIND[:ARG]``, ``NAME=PATH`` or ``NAME=module:Class`` of the command line as (name, spec).
 
     ARG is a style (``noisy:0.7`` with its skill), a table's replies with commas, or an hf model: a hub id, a folder, a
-    ``.gguf`` file or ``tiny``. PATH is a model file, an exported policy, or ``tiny``; its files tell what it is.
+    ``.gguf`` file or ``tiny``, or ``MODEL@URL`` of a chat server (``MODEL@URL#VARIABLE``: its key is in that
+    environment variable). PATH is a model file, an exported policy, or ``tiny``; its files tell what it is.
     """
     name, found, what = text.partition("=")
     if not (name and found and what):
@@ -139,6 +144,15 @@ def _short(kind: str, argument: str) -> dict[str, Any]:
             spec["skill"] = float(skill)
         except ValueError:
             raise UserError(f"skill was given as {skill!r}; expected a number, as in scripted:noisy:0.7") from None
+    if kind == "chat":
+        model, found, url = argument.rpartition("@")
+        if not found:
+            raise UserError(
+                f"chat was given {argument!r}; expected MODEL@URL, as in chat:qwen3@http://localhost:8000/v1"
+            )
+        spec["url"], hashed, key_env = url.partition("#")
+        spec |= {"key_env": key_env} if hashed else {}
+        argument = model
     if argument:
         spec[_ARGUMENT[kind]] = argument.split(",") if kind == "table" else argument
     return spec
@@ -148,6 +162,7 @@ def _load(module: str, name: str) -> Any:
     try:
         return getattr(import_module(f".{module}", __name__), name)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("torch", "transformers", "peft", "safetensors", "gguf"):
-            raise missing_extra(str(error.name), "train") from None
+        for extra, packages in _EXTRAS.items():
+            if (error.name or "").partition(".")[0] in packages:
+                raise missing_extra(str(error.name), extra) from None
         raise

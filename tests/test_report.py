@@ -1,5 +1,6 @@
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -364,3 +365,11 @@ def test_a_very_long_episode_is_shown_in_part() -> None:
     (shown,) = transcripts(rows, {})
     assert len(shown.lines) == 500
     assert shown.why.endswith("the first 500 of 2000 turns")
+
+
+def test_turns_from_a_server_are_said_to_be_recorded_alone() -> None:
+    played = episode("e0", [("boss", "1", ["user"])], 1.0)
+    turn = replace(played.turns[0], sampling={"temperature": 1.0, "reproducible": False}, policy="helper@qwen3")
+    rows = rows_of([replace(played, turns=(turn,))])
+    (said,) = Report("served", (), rows).warnings
+    assert said == ("episodes", "turns by helper come from a server: recorded, not reproducible")

@@ -20,7 +20,7 @@ from macredit.report.explain import disagreements, interplay
 from macredit.report.figure import figure
 from macredit.report.page import page
 from macredit.report.share import Share, learning_share, long_failures
-from macredit.report.summary import Summary, summary
+from macredit.report.summary import Summary, served_by, summary
 from macredit.report.table import AgentRow, agent_table, exact_index
 from macredit.report.text import console_text, plain_text
 from macredit.report.wording import exactly
@@ -151,6 +151,8 @@ class Report:
             failures.setdefault(error, []).append(name)
         for error, names in failures.items():
             said[f"failed and left out: {error} (in {len(names)}, first {names[0]})"] = ["episodes"]
+        if served := served_by(self.rows):
+            said[f"turns by {', '.join(served)} come from a server: recorded, not reproducible"] = ["episodes"]
         for label, result in self.labelled.items():
             own = result.credits.warnings if result.credits is not None else ()
             failed = [f"could not run: {result.error}"] if result.error is not None else []

@@ -67,3 +67,10 @@ def messages(rows: Rows) -> dict[tuple[str, str], int]:
         turn = rows.at(int(n))
         sent.update((turn.agent, name) for name in turn.to or ())
     return dict(sent)
+
+
+def served_by(rows: Rows) -> tuple[str, ...]:
+    """The policies whose turns say that they cannot be reproduced."""
+    turns = (turn for episode in rows.episodes for turn in episode.turns)
+    served = (turn for turn in turns if turn.sampling and turn.sampling.get("reproducible") is False)
+    return tuple(dict.fromkeys((turn.policy or turn.agent).partition("@")[0] for turn in served))
