@@ -106,6 +106,21 @@ def test_a_noisy_game_uses_the_whole_budget() -> None:
     assert (np.abs(found.values - 1) < 5 * found.stderr).all()
 
 
+def test_a_noisy_game_with_few_scores_is_smoothed() -> None:
+    truth, errors = np.array([0.4, 0.2, 0.2, 0.1, 0.1]), {"auto": 0.0, "allocated": 0.0}
+    inside = []
+    for method in errors:
+        for seed in range(30):
+            rng = np.random.default_rng(seed)
+            found = estimate(lambda c: rng.random(len(c)) < c @ truth, 5, 64, seed, noise=True, method=method)  # noqa: B023
+            assert found.method == ("smoothed" if method == "auto" else method)
+            assert found.evaluations == 64
+            errors[method] += float(((found.values - truth) ** 2).sum())
+            inside.append(np.abs(found.values - truth) <= np.diff(found.interval(), axis=1)[:, 0] / 2)
+    assert errors["auto"] < 0.9 * errors["allocated"]
+    assert 0.9 < np.mean(inside) <= 1
+
+
 def one_bad(coalitions: BoolCN) -> Any:
     """NaN for {0, 2} alone."""
     return np.where((coalitions == [True, False, True, False]).all(axis=1), np.nan, waves(coalitions))

@@ -123,6 +123,21 @@ def test_intervals_cover() -> None:
     assert 0.9 <= np.mean(inside) <= 0.99
 
 
+def test_intervals_cover_in_votes() -> None:
+    inside = []
+    for seed in range(30):
+        weight = np.random.default_rng(seed).integers(1, 21, 7)
+        bar = 0.6 * weight.sum()
+
+        def vote(coalitions: BoolCN) -> Any:
+            return coalitions @ weight >= bar  # noqa: B023
+
+        exact = shapley(np.asarray(vote(np.arange(128)[:, None] >> np.arange(7) & 1 == 1), float))
+        low, high = estimate(vote, 7, 50, seed).interval().T
+        inside.append((low <= exact + 1e-9) & (exact - 1e-9 <= high))
+    assert np.mean(inside) >= 0.93
+
+
 def test_noise_is_part_of_the_error() -> None:
     errors, stderr = [], []
     for seed in range(20):

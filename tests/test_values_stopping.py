@@ -10,7 +10,7 @@ import pytest
 from macredit.errors import UserError
 from macredit.values.estimation import estimate
 from macredit.values.exact import shapley
-from macredit.values.stopping import Ranking, Sign, Width, anytime_interval, student_interval
+from macredit.values.stopping import Ranking, Sign, Width, anytime_interval, sample_variance, student_interval
 
 
 def test_student_interval_by_hand() -> None:
@@ -27,6 +27,15 @@ def test_anytime_intervals_hold_at_every_time(span: float | None, most: float) -
         low, high = anytime_interval(draws[:t], span, 0.95).T
         missed |= (low > 0.15) | (high < 0.15)
     assert missed.mean() <= most
+
+
+def test_few_samples_say_nothing_at_all_times_and_never_that_the_error_is_0() -> None:
+    same = np.tile([0.0, 1.0], (15, 1))
+    assert np.isinf(anytime_interval(same, None, 0.95)).all()
+    mixed = np.array([[0.0, 1.0], [0.0, 2.0], [0.0, 3.0]])
+    # own variances 0 and 1, mean 1/2; drawn together: (2 · 0 + 2 / 2) / 4 and (2 · 1 + 2 / 2) / 4
+    np.testing.assert_allclose(sample_variance(mixed), [0.25, 0.75])
+    assert np.isnan(sample_variance(mixed[:1])).all()
 
 
 def test_intervals_with_a_known_range_shrink_like_bernstein() -> None:

@@ -117,28 +117,30 @@ def nothing(n: int) -> BoolCN:
 
 def keys_of(coalitions: BoolCN) -> npt.NDArray[Any]:
     """One sortable number (n ≤ 64) or byte string a coalition; equal keys mean equal coalitions."""
-    packed = np.packbits(coalitions, axis=1)
-    count, width = packed.shape
+    count, n = coalitions.shape
+    width = -(-n // 8)
     if width > 8:
-        return np.ascontiguousarray(packed).view(np.dtype((np.void, width))).reshape(count)
-    wide = np.zeros((count, 8), np.uint8)
-    wide[:, 8 - width :] = packed
-    return wide.view(">u8").reshape(count).astype(np.uint64)
+        return np.packbits(coalitions, axis=1).view(np.dtype((np.void, width))).reshape(count)
+    wide = np.zeros((count, 64), np.bool_)
+    wide[:, 64 - 8 * width : 64 - 8 * width + n] = coalitions
+    return np.packbits(wide).view(">u8").astype(np.uint64)
 
 
 def answers_of(coalitions: BoolCN, worths: FloatN, rounds: int = 0) -> Answers:
     """Gathers repeated answers; the order in which they came leaves no trace, not even in the last bit."""
     keys = keys_of(coalitions)
-    order = np.argsort(worths, kind="stable")
-    order = order[np.argsort(keys[order], kind="stable")]
-    keys, worths, coalitions = keys[order], worths[order], coalitions[order]
+    order = np.argsort(keys)
+    if not _starts(keys[order]).all():
+        order = np.argsort(worths, kind="stable")
+        order = order[np.argsort(keys[order], kind="stable")]
+    keys, worths, coalitions = keys[order], worths[order], coalitions.take(order, axis=0)
     first = _starts(keys)
+    if first.all():
+        return Answers(coalitions, worths, np.ones(len(keys), np.int64), np.zeros(len(keys)), rounds, keys)
     at = np.flatnonzero(first)
     count = np.diff(np.append(at, len(keys)))
-    mean = np.add.reduceat(worths, at) / count if len(at) else worths
-    mean = np.where(count == 1, worths[at], mean)
-    deviation = (worths - mean[np.cumsum(first) - 1]) ** 2
-    squares = np.add.reduceat(deviation, at) if len(at) else deviation
+    mean = np.where(count == 1, worths[at], np.add.reduceat(worths, at) / count)
+    squares = np.add.reduceat((worths - mean[np.cumsum(first) - 1]) ** 2, at)
     return Answers(coalitions[at], mean, count, squares, rounds, keys[at])
 
 

@@ -7,6 +7,7 @@ number of threads never matters, and a longer design starts with a shorter one's
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +58,7 @@ def paired(n: int, pairs: int, seed: int) -> BoolCN:
 def interleaved(size: IntN, n: int, rng: np.random.Generator) -> IntN:
     """A random order of pairs in which any first part holds each size of the smaller member equally often."""
     order = rng.permutation(len(size))
-    order = order[np.argsort(size[order], kind="stable")]
+    order = order[np.argsort(size[order].astype(np.uint16), kind="stable")]  # two bytes are sorted by their digits
     return order[_in_turn(size[order], n, rng)]
 
 
@@ -130,6 +131,7 @@ def packed(coalitions: BoolCN) -> WordsCW:
     return words.view(np.uint64)
 
 
+@lru_cache(maxsize=64)
 def _key(name: str, seed: int) -> np.uint64:
     return np.uint64(generator(name, seed).integers(2**63))
 

@@ -49,7 +49,7 @@ def groups_of(groups: Any, n: int) -> tuple[tuple[int, ...], ...]:
 def coalitions_of(given: Any, n: int) -> BoolCN:
     """bool[C, n] from anything that holds truth values or zeros and ones."""
     rows = np.asarray(given)
-    if rows.ndim != 2 or rows.shape[1] != n or not np.isin(rows, (0, 1)).all():
+    if rows.ndim != 2 or rows.shape[1] != n or (rows.dtype != np.bool_ and not np.isin(rows, (0, 1)).all()):
         raise UserError(f"coalitions of shape {rows.shape} and type {rows.dtype} were told; expected bool[C, {n}]")
     return rows.astype(np.bool_)
 

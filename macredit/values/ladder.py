@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from macredit.errors import UserError, unknown
-from macredit.values import allocation, exhaustive, gaussian, grouped, leverage, permutation, stratified
+from macredit.values import allocation, exhaustive, gaussian, grouped, leverage, permutation, smoothed, stratified
 from macredit.values.answers import Method, Plan
 
 METHODS: dict[str, Method] = {
@@ -13,14 +13,17 @@ METHODS: dict[str, Method] = {
     "grouped": grouped,
     "leverage": leverage,
     "permutation": permutation,
+    "smoothed": smoothed,
     "stratified": stratified,
 }
 """Name → the module with its three functions."""
 
 MOST_EXACT = 26
 """Players of the largest game that is evaluated whole without being asked to."""
-MOST_ALLOCATED = 10
+MOST_ALLOCATED = 14
 """Players up to which a noisy game is evaluated whole, each coalition as often as it deserves."""
+SMOOTHED, FEW_SCORES = range(4, 9), 4
+"""Players, and scores a coalition below which, unless a rule looks on, the noise is worth smoothing."""
 MOST_GAUSSIAN = 64
 """Players up to which interactions are worth modelling at the budgets that people have."""
 
@@ -57,6 +60,8 @@ def _best(plan: Plan) -> tuple[str, str]:
         return "grouped", f"{n} players in {len(plan.groups)} groups"
     if _whole(plan):
         return "exact", f"the budget covers all 2**{n} coalitions"
+    if plan.noise and n in SMOOTHED and not plan.blocks and 1 <= budget / 2**n < FEW_SCORES:
+        return "smoothed", f"a noisy game with few scores for each of 2**{n} coalitions: they lend each other theirs"
     if plan.noise and n <= MOST_ALLOCATED and budget >= 2**n:
         return "allocated", f"a noisy game whose 2**{n} coalitions fit the budget: each is repeated as it deserves"
     if n <= MOST_GAUSSIAN:

@@ -26,8 +26,9 @@ def fit(plan: Plan, answers: Answers) -> Fit:
 
     μ(S) is the Shapley kernel 1 / (C(n, s) s (n − s)) (Charnes et al. 1988; Lundberg and Lee 2017, arXiv 1705.07874)
     over the probability of a pair to be in the sample; pairs, sizes drawn equally, without replacement: Covert and Lee
-    2021 (arXiv 2012.01536), Musco and Witter 2025 (arXiv 2410.01917). The standard error is the sandwich of the
-    regression with the finite population's share taken off; a size that is answered whole adds none.
+    2021 (arXiv 2012.01536), Musco and Witter 2025 (arXiv 2410.01917). The standard error is that of the jackknife,
+    each residual over one minus the pull of its pair on the regression (MacKinnon and White 1985, HC3), with the finite
+    population's share taken off; a size that is answered whole adds none.
     """
     return of_pairs(odd.pairs_of(plan, answers))
 
@@ -37,19 +38,20 @@ def of_pairs(pairs: odd.Pairs) -> Fit:
     n = pairs.members.shape[1]
     middle = np.where(2 * pairs.size == n, 2, 1)
     weight = 1 / (pairs.size * (n - pairs.size) * middle * pairs.peers)
-    single = pairs.members - 0.5
-    root = np.sqrt(weight)[:, None]
-    design = (single - single.mean(axis=1, keepdims=True)) * root
-    target = (pairs.odd - pairs.total * single.mean(axis=1)) * root[:, 0]
-    gram = design.T @ design
+    root = np.sqrt(weight)
+    present = pairs.size / n
+    design = (np.ascontiguousarray(pairs.members.T) - present) * root
+    target = (pairs.odd - pairs.total * (present - 0.5)) * root
+    gram = design @ design.T
     scale = float(np.trace(gram)) / n or 1.0
     gram += scale * (1 / n + RIDGE * np.eye(n))  # the design leaves the sum of phi open: it is known
     inverse = np.linalg.inv(gram)
-    free = inverse @ (design.T @ target)
+    free = inverse @ (design @ target)
     free -= free.mean()
-    residual = target - design @ free
-    spare = len(residual) - n + 1
-    scores = (design * (residual * np.sqrt(1 - pairs.share))[:, None]) @ inverse
-    variance = (scores**2).sum(axis=0) * len(residual) / spare if spare > 0 else np.full(n, np.nan)
+    spare = len(target) - n + 1
+    moved = inverse @ design
+    own = np.minimum(np.einsum("ip,ip->p", moved, design), 1 - RIDGE)
+    left_out = (target - free @ design) / (1 - own) * np.sqrt(1 - pairs.share)
+    variance = ((moved * left_out) ** 2).sum(axis=1) if spare > 0 else np.full(n, np.nan)
     stderr = np.sqrt(variance + pairs.total_variance / n**2)
     return Fit(free + pairs.total / n, stderr, max(float(spare), 1.0))

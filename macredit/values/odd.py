@@ -70,9 +70,11 @@ def design(plan: Plan, answers: Answers) -> BoolCN:
     A noisy game gets its ends replicated as often as the error of their difference deserves, and where pairs run out,
     repeats of everything.
     """
+    if answers.rounds and not plan.blocks:
+        return nothing(plan.n)
     rows = _rows(plan)
     if not plan.blocks:
-        return nothing(plan.n) if answers.rounds else rows
+        return rows
     first = max(4 * plan.n, 32)
     begun = first << (answers.rounds - 1) if answers.rounds else 0
     return rows[begun : first << answers.rounds]
@@ -99,7 +101,7 @@ def _end_copies(plan: Plan) -> int:
 def pairs_of(plan: Plan, answers: Answers) -> Pairs:
     """The answers of which both members are there, as pairs, in an order of :func:`designs.interleaved`."""
     n = answers.coalitions.shape[1]
-    size = answers.coalitions.sum(axis=1)
+    size = (answers.coalitions @ np.ones(n)).astype(np.int64)
     lower = (size > 0) & ((2 * size < n) | ((2 * size == n) & ~answers.coalitions[:, -1]))
     partner = answers.find(~answers.coalitions)
     mine = np.flatnonzero(lower & (partner >= 0))
@@ -109,7 +111,7 @@ def pairs_of(plan: Plan, answers: Answers) -> Pairs:
     counts = 1 / answers.count
     ends = counts[answers.find(np.array([[False] * n, [True] * n]))]
     return Pairs(
-        answers.coalitions[mine],
+        answers.coalitions.take(mine, axis=0),
         (answers.mean[mine] - answers.mean[other]) / 2,
         (counts[mine] + counts[other]) / 4,
         size[mine],

@@ -8,6 +8,7 @@ from macredit.errors import UserError
 from macredit.rows import FloatN, IntN
 from macredit.values import designs
 from macredit.values.answers import Answers, BoolCN, Fit, Plan, keys_of, nothing
+from macredit.values.stopping import sample_variance
 
 FIRST_BLOCK = 8
 """Orders in the first block when a stopping rule looks between blocks; each later block doubles the total."""
@@ -38,7 +39,8 @@ def batch(plan: Plan, answers: Answers) -> BoolCN:
 def fit(plan: Plan, answers: Answers) -> Fit:
     """phi_i = mean over orders of v(before i ∪ i) − v(before i) (Castro et al. 2009), in antithetic pairs.
 
-    Every order's marginals sum to v(N) − v(∅), so the values do. The standard error is that of the mean of the pairs.
+    Every order's marginals sum to v(N) − v(∅), so the values do. The standard error is that of the mean of the pairs;
+    see :func:`sample_variance`.
 
     Raises:
         UserError: not one order is answered whole.
@@ -51,7 +53,7 @@ def fit(plan: Plan, answers: Answers) -> Fit:
     if not len(marginal):
         raise UserError("no order of the players is answered whole; tell the answers to every coalition asked for")
     units = len(marginal)
-    variance = marginal.var(axis=0, ddof=1) / units if units > 1 else np.full(plan.n, np.nan)
+    variance = sample_variance(marginal) / units
     if plan.noise:
         variance += _shared_noise(answers, order)
     return Fit(marginal.mean(axis=0), np.sqrt(variance), max(units - 1.0, 1.0), None if plan.noise else marginal)

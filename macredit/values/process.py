@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -28,8 +28,10 @@ class Data:
     odd: FloatN
     """float[R]."""
     noise: FloatN
-    """float[R]: relative variance of the noise in each answer; all 0 where a coalition always answers the same."""
+    """float[R]: variance of the noise in each answer as it seems; all 0 where a coalition always answers the same."""
     unit: float
+    doubt: float = 4.0
+    """Prior standard deviation of the logarithm of the factor on ``noise``."""
 
     @property
     def noisy(self) -> bool:
@@ -39,12 +41,12 @@ class Data:
     def first(self, count: int) -> Data:
         """At most ``count`` of the pairs, and the full coalition."""
         kept = np.append(np.arange(min(count, len(self.odd) - 1)), len(self.odd) - 1)
-        return Data(self.x[kept], self.odd[kept], self.noise[kept], self.unit)
+        return replace(self, x=self.x[kept], odd=self.odd[kept], noise=self.noise[kept])
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Parts, their parameters one after the other, and last the log of the noise's variance."""
+    """Parts, their parameters one after the other, and last the log of the factor on the noise's variance."""
 
     parts: Sequence[Part]
     theta: FloatN

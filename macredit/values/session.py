@@ -112,6 +112,7 @@ class Session:
         self._asked = nothing(n)
         self._rounds = 0
         self._told: list[tuple[BoolCN, FloatN]] = []
+        self._gathered: tuple[tuple[int, int, bool], Answers] | None = None
         self.evaluations = 0
         """Answers told so far, failed ones included."""
 
@@ -188,17 +189,28 @@ class Session:
 
     def _answered(self) -> BoolN:
         """bool[A]: which of the coalitions asked for have their answer; the j-th request takes the j-th answer."""
-        before, answers = _ranks(self._asked, self._all_told()[0])
+        rows, _ = self._all_told()
+        if self._in_turn(rows):
+            return np.arange(len(self._asked)) < len(rows)
+        before, answers = _ranks(self._asked, rows)
         return before < answers
 
     def _answers(self, *, whole_batches: bool = False) -> Answers:
         """Everything told, or only the answers to what was asked (so that extra answers do not steer the design)."""
         rows, numbers = self._all_told()
-        keep = np.isfinite(numbers)
-        if whole_batches:
-            before, requests = _ranks(rows, self._asked)
-            keep &= before < requests
-        return answers_of(rows[keep], numbers[keep], self._rounds)
+        fewer = whole_batches and not self._in_turn(rows)
+        known = (self.evaluations, self._rounds, fewer)
+        if self._gathered is None or self._gathered[0] != known:
+            keep = np.isfinite(numbers)
+            if fewer:
+                before, requests = _ranks(rows, self._asked)
+                keep &= before < requests
+            self._gathered = known, answers_of(rows[keep], numbers[keep], self._rounds)
+        return self._gathered[1]
+
+    def _in_turn(self, rows: BoolCN) -> bool:
+        """Whether the answers told are those to the first coalitions asked for, in their order."""
+        return np.array_equal(rows, self._asked[: len(rows)])
 
     def _settled(self) -> bool:
         return self._stop is not None and self._rounds > 0 and self._stop.settled(self.estimate())

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtr, ndtri, stdtrit
 
 from macredit.errors import UserError
 from macredit.rows import FloatN
+
+POOLED = 2
+"""How many samples the variance of all players counts for in that of one."""
+FEWEST = 16
+"""Samples below which nothing is said about their distribution at all times."""
 
 
 class Looked(Protocol):
@@ -84,12 +89,25 @@ def student_interval(values: FloatN, stderr: FloatN, dof: float, level: float) -
     return np.stack([values - radius, values + radius], axis=1)
 
 
+def sample_variance(samples: FloatN) -> FloatN:
+    """float[n]: variance of each column of float[U, n] samples, drawn towards the mean variance of all columns.
+
+    A few samples that agree do not say that all would: a player whose marginal is rarely not 0 is the rule in a vote.
+    NaN for a single sample.
+    """
+    units, n = samples.shape
+    if units < 2:
+        return np.full(n, np.nan)
+    own = samples.var(axis=0, ddof=1)
+    return np.asarray(((units - 1) * own + POOLED * own.mean()) / (units - 1 + POOLED))
+
+
 def anytime_interval(samples: FloatN, span: float | None, level: float) -> FloatN:
     """Intervals for the mean of each column that hold at all times together.
 
     With a ``span`` (samples lie in [−span, span]): the empirical Bernstein sequence with predictable mixing
     (Waudby-Smith and Ramdas 2024, arXiv 2010.09686, theorem 2). Without: the asymptotic sequence (Waudby-Smith et al.
-    2024, arXiv 2103.06476), which needs enough samples for the normal approximation.
+    2024, arXiv 2103.06476), infinite before there are ``FEWEST`` samples.
 
     Args:
         samples: float[U, n] independent rows in the order they were drawn.
@@ -121,13 +139,13 @@ def _bernstein(x: FloatN, alpha: float) -> tuple[FloatN, FloatN]:
 
 
 def _asymptotic(x: FloatN, level: float) -> FloatN:
+    """The normal boundary at t samples, replaced by the Student boundary of the same probability of missing."""
     t, alpha = len(x), 1 - level
-    if t < 2:
+    if t < FEWEST:
         return np.stack([np.full(x.shape[1], -np.inf), np.full(x.shape[1], np.inf)], axis=1)
     tight = (-2 * math.log(alpha) + math.log(-2 * math.log(alpha) + 1)) / 32  # ρ² tightest near 32 samples
-    radius = x.std(axis=0, ddof=1) * math.sqrt(
-        2 * (t * tight + 1) / (t * t * tight) * math.log(math.sqrt(t * tight + 1) / alpha)
-    )
+    normal = math.sqrt(2 * (t * tight + 1) / (t * tight) * math.log(math.sqrt(t * tight + 1) / alpha))
+    radius = -stdtrit(t - 1, ndtr(-normal)) * np.sqrt(sample_variance(x) / t)
     return np.stack([x.mean(axis=0) - radius, x.mean(axis=0) + radius], axis=1)
 
 

@@ -14,8 +14,6 @@ from macredit.values.odd_kernels import Joint, Linear, Part, Product, White
 from macredit.values.process import Data, Posterior, Prior
 from macredit.values.ridge import Ridge
 
-NOISE_START, NOISE_SPREAD = -7.0, 4.0
-"""Prior of the log of the noise's variance, in units of the answers' mean square."""
 STEP = 1e-3
 """Of the differences that stand for derivatives in the parameters."""
 
@@ -42,7 +40,7 @@ def tuned(data: Data) -> tuple[Prior, bool]:
 
 def maximised(parts: Sequence[Part], data: Data) -> tuple[Prior, float]:
     """The parameters of highest posterior density (L-BFGS), and minus the logarithm of that density."""
-    start, spread = _beliefs(parts)
+    start, spread = _beliefs(parts, data)
 
     def loss(theta: FloatN) -> tuple[float, FloatN]:
         away = (theta - start) / spread
@@ -77,7 +75,7 @@ def widening(prior: Prior, data: Data) -> tuple[FloatN, float]:
     Returns:
         float[n], the factor on the variance, and the answers that are left.
     """
-    _, spread = _beliefs(prior.parts)
+    _, spread = _beliefs(prior.parts, data)
     here, middle = Posterior(prior, data), minus_log_likelihood(prior, data)[1]
     moved = [Prior(prior.parts, prior.theta + step) for step in STEP * np.eye(len(prior.theta))]
     slope = np.stack([(Posterior(near, data).values - here.values) / STEP for near in moved], axis=1)
@@ -89,10 +87,10 @@ def widening(prior: Prior, data: Data) -> tuple[FloatN, float]:
     return (1 + added / np.maximum(here.variance, np.finfo(float).tiny)) * len(data.odd) / left, left
 
 
-def _beliefs(parts: Sequence[Part]) -> tuple[FloatN, FloatN]:
+def _beliefs(parts: Sequence[Part], data: Data) -> tuple[FloatN, FloatN]:
     """Mean and standard deviation of all parameters before any answer."""
-    start = np.concatenate([*(part.start for part in parts), [NOISE_START]])
-    return start, np.concatenate([*(part.spread for part in parts), [NOISE_SPREAD]])
+    start = np.concatenate([*(part.start for part in parts), [0.0]])
+    return start, np.concatenate([*(part.spread for part in parts), [data.doubt]])
 
 
 def _direction(data: Data) -> FloatN:
