@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,8 @@ def test_an_interrupt_ends_the_commands_and_keeps_the_log(tmp_path: Path) -> Non
     log, code = tmp_path / "log.jsonl", 'import time; time.sleep(0.2); print(1); open("late", "w")'
     command = [sys.executable, "-m", "macredit.cli", "value", "--game", f"{sys.executable} -S -c '{code}'"]
     command += ["--players", "a,b,c,d", "--budget", "900", "--workers", "2", "--log", str(log)]
-    run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a background job may have been told to ignore it
+    run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
     while not log.exists() or log.read_bytes().count(b"\n") < 4:
         assert run.poll() is None
         time.sleep(0.05)
