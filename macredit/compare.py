@@ -23,8 +23,6 @@ from macredit.whatif import WhatIf
 
 GROUP = 8
 """Members of a task's group, where the budget allows so many."""
-ESTIMATES = ("shapley",)
-"""Methods that estimate from a budget what they cannot afford exactly."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +106,13 @@ def _afford(name: str, players: int, budget: int) -> tuple[int, dict[str, int]]:
     """
     method = resolve(name)[0]
     price, least = method.evaluations(players), 2 * players + 2
-    if budget < 2 * price and budget >= 2 * least and name in ESTIMATES:
+    if 2 * least <= budget < 2 * price and method.estimates:
         price = max(budget // GROUP, least)
         return price, {"budget": price}
     if budget < 2 * price:
         raise UserError(
             f"a budget of {budget} terminal evaluations is too small for {name} with {players} players; "
-            f"expected at least {2 * min(price, least) if name in ESTIMATES else 2 * price}"
+            f"expected at least {2 * min(price, least) if method.estimates else 2 * price}"
         )
     return price, {}
 

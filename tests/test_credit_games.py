@@ -16,6 +16,7 @@ from macredit.errors import UserError
 from macredit.measure import run_method
 from macredit.rollout import World, play, tasks_of
 from macredit.truth import truth
+from macredit.units import Grain
 from macredit.whatif import WhatIf
 
 
@@ -94,10 +95,11 @@ def test_links_of_a_line_and_of_a_star() -> None:
 
 def test_credit_adds_up_to_what_was_earned() -> None:
     here = world("coalition_v0", "noisy", preset="airport", noise=0.5)
-    for settings in ({}, {"over": "turns"}, {"over": "messages"}, {"over": "links"}):
+    grains: tuple[Grain, ...] = ("agents", "turns", "messages", "links")
+    for grain in grains:
         whatif = WhatIf(play(here, tasks_of(0, 3)), here)
-        found = credit(whatif.episodes, "shapley", settings=settings, whatif=whatif)
-        everyone = frozenset(whatif.units_of(1, settings.get("over", "agents")))  # type: ignore[arg-type]
+        found = credit(whatif.episodes, "shapley", settings={"over": grain}, whatif=whatif)
+        everyone = frozenset(whatif.units_of(1, grain))
         whole, nothing = whatif.ask([(1, frozenset()), (1, everyone)])
         assert sum(one.credit or 0.0 for one in found.agents if one.episode == 1) == pytest.approx(
             whole.mean - nothing.mean

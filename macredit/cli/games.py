@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from cyclopts import Parameter
@@ -16,13 +16,21 @@ from macredit.cli.screen import say
 from macredit.errors import OutsideError, UserError
 
 if TYPE_CHECKING:
+    from macredit.values.game import Game
     from macredit.values.indices import Index
     from macredit.values.session import Estimate
 
 Flag = Annotated[bool, Parameter(negative="")]
 Estimates = dict[str, "Estimate"]
-Source = tuple[tuple[str, ...], Callable[[Sequence["Index"]], Estimates]]
-"""The players, and how indices are estimated."""
+
+
+class Source(NamedTuple):
+    """Where worths come from."""
+
+    players: tuple[str, ...]
+    estimates_of: Callable[[Sequence[Index]], Estimates]
+    table: Game | None = None
+    """All worths, where a file holds them."""
 
 
 @Parameter(name="*")
@@ -61,7 +69,7 @@ MOST_EVALUATIONS = 2**24
 
 
 def source_of(file: Path | None, game: str, players: str, spending: Spending) -> Source:
-    """Players, and how their indices are estimated.
+    """The players, and how their indices are estimated.
 
     Raises:
         UserError: none or several of a file, a command and a log.
@@ -98,7 +106,7 @@ def _from_file(file: Path, players: str, spending: Spending) -> Source:
             found[index.name] = Estimate(values, np.zeros(len(values)), size, size, "exact", why, np.inf)
         return found
 
-    return given, exactly
+    return Source(given, exactly, table)
 
 
 def _from_log(path: Path, players: str, spending: Spending) -> Source:
@@ -109,7 +117,7 @@ def _from_log(path: Path, players: str, spending: Spending) -> Source:
         raise UserError(f"a log is only read without --game; leave out {', '.join(unused)}, or give --game")
     with _warnings():
         log = read_log(path)
-    return log.players, lambda indices: {index.name: values_from_log(log, index) for index in indices}
+    return Source(log.players, lambda indices: {index.name: values_from_log(log, index) for index in indices})
 
 
 def _from_command(command: str, players: str, spending: Spending) -> Source:
@@ -137,7 +145,7 @@ def _from_command(command: str, players: str, spending: Spending) -> Source:
             scoring = Scoring(who, scorer, spending.seed, spending.tasks, noise, log, tick)
             return scoring.estimates(indices, budget)
 
-    return who, scored
+    return Source(who, scored)
 
 
 def _budget(indices: Sequence[Index], spending: Spending) -> int:

@@ -16,6 +16,7 @@ from macredit.cli.screen import say, show
 from macredit.errors import UserError
 
 if TYPE_CHECKING:
+    from macredit.values.game import Game
     from macredit.values.indices import Index
     from macredit.values.session import Estimate
 
@@ -54,7 +55,7 @@ def value(
     from macredit.values.structure_file import read_structure
 
     names = [name.strip() for name in index.split(",")]
-    who, estimates_of = source_of(file, game, players, spending)
+    who, estimates_of, worths = source_of(file, game, players, spending)
     shape = read_structure(structure, who) if structure else None
     heavy = _weights(weights)
     indices = [index_of(name, who, shape, heavy) for name in dict.fromkeys(names)]
@@ -67,7 +68,7 @@ def value(
 
         check_plot(plot)
     found = estimates_of(indices)
-    core = _core(file, who, found)
+    core = _core(worths, found)
     if plot is not None:
         save_value_plot(plot, indices, found)
     if json_:
@@ -93,20 +94,20 @@ def _weights(text: str) -> dict[str, float] | None:
 # -- what people see ---------------------------------------------------------------------------------------------------
 
 
-def _core(file: Path | None, who: Sequence[str], found: Estimates) -> dict[str, Any]:
+def _core(worths: Game | None, found: Estimates) -> dict[str, Any]:
     """Whether the core is empty, and which shares are in it; only where `least-core` was asked for.
 
     Shares of the least core are among them, and those are in the core unless it is empty.
     """
-    if "least-core" not in found or file is None:
+    if "least-core" not in found or worths is None:
         return {}
     from macredit.values.core import in_core, least_core
-    from macredit.values.game_file import read_game_file
 
-    table = read_game_file(file)
-    shares = {name: estimate.values for name, estimate in found.items() if len(estimate.values) == len(who)}
-    inside = [name for name, values in shares.items() if in_core(table, values)]
-    return {"excess": least_core(table).excess, "empty": not inside, "inside": inside}
+    n = len(worths.players)
+    inside = [
+        name for name, estimate in found.items() if len(estimate.values) == n and in_core(worths, estimate.values)
+    ]
+    return {"excess": least_core(worths).excess, "empty": not inside, "inside": inside}
 
 
 def _json(indices: Sequence[Index], found: Estimates) -> dict[str, Any]:

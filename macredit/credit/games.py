@@ -6,7 +6,8 @@ where every needed coalition is, in rounds where a budget makes an estimate of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -173,19 +174,16 @@ def _sem(samples: FloatN) -> float:
 
 def _estimated(whatif: WhatIf, players: Players, budget: Budget) -> dict[int, Solved]:
     """One session an episode, all of them a round at a time; the k-th visit of a coalition is its replicate k."""
+    from macredit.values.session import visits_of
     from macredit.values.stopping import Width
 
     stop = Width(budget.width) if budget.width else None
     sessions = {e: _session(whatif, e, len(names), budget, stop) for e, names in players.items()}
-    visits: dict[tuple[int, Coalition], int] = {}
+    times: Counter[Hashable] = Counter()
     while rounds := {e: batch for e, session in sessions.items() if len(batch := session.ask())}:
-        questions = []
-        for e, batch in rounds.items():
-            for silenced in _absent(players[e], batch):
-                visit = visits.get((e, silenced), 0)
-                visits[e, silenced] = visit + 1
-                questions.append((e, silenced, visit))
-        rewards = iter(whatif.rewards(questions))
+        asked = [(e, silenced) for e, batch in rounds.items() for silenced in _absent(players[e], batch)]
+        visits = visits_of(asked, times)
+        rewards = iter(whatif.rewards([(*question, visit) for question, visit in zip(asked, visits, strict=True)]))
         for e, batch in rounds.items():
             sessions[e].tell(batch, [next(rewards) for _ in batch])
     found = {e: session.estimate() for e, session in sessions.items()}

@@ -116,6 +116,8 @@ class Method:
     """Preset name → settings that differ from the defaults."""
     evaluations: Callable[[int], int] = one
     """Terminal evaluations an episode takes at most, its own among them, with so many players and the defaults."""
+    estimates: bool = False
+    """Whether its setting ``budget`` makes an estimate where it takes too many."""
     axioms: frozenset[str] = frozenset()
     """Axioms kept exactly: ``efficiency``, ``symmetry``, ``dummy``, ``linearity``, ``centred``."""
     sequence: Sequence = "turn"

@@ -57,6 +57,7 @@ METHOD = Method(
     paper="Shapley 1953, A value for n-person games",
     index=lambda settings: "shapley" if settings.get("over", "agents") == "agents" else None,
     evaluations=lambda players: 2**players,
+    estimates=True,
     axioms=frozenset({"efficiency", "symmetry", "dummy", "linearity", "centred"}),
     labels={"setting": "multi-agent", "granularity": "multi-agent", "methodology": "Shapley"},
 )

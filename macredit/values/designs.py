@@ -123,14 +123,6 @@ def unpacked(words: WordsCW, n: int) -> BoolCN:
     return np.unpackbits(words.view(np.uint8), axis=1, count=n, bitorder="little").view(np.bool_)
 
 
-def packed(coalitions: BoolCN) -> WordsCW:
-    """uint64[C, ⌈n/64⌉] of coalitions."""
-    octets = np.packbits(coalitions, axis=1, bitorder="little")
-    words = np.zeros((len(octets), -(-octets.shape[1] // 8) * 8), np.uint8)
-    words[:, : octets.shape[1]] = octets
-    return words.view(np.uint64)
-
-
 @lru_cache(maxsize=64)
 def _key(name: str, seed: int) -> np.uint64:
     return np.uint64(generator(name, seed).integers(2**63))

@@ -7,6 +7,7 @@ import numpy as np
 from macredit.values import gaussian
 from macredit.values.answers import Answers, BoolCN, Fit, Plan, nothing
 from macredit.values.exact import shapley
+from macredit.values.masks import members_of
 
 
 def smallest(n: int) -> int:
@@ -28,4 +29,4 @@ def fit(plan: Plan, answers: Answers) -> Fit:
 
 
 def _table(n: int) -> BoolCN:
-    return (np.arange(1 << n)[:, None] >> np.arange(n) & 1).astype(np.bool_)
+    return members_of(np.arange(1 << n), n)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from macredit.errors import UserError, unknown
 from macredit.rows import FloatN
 
+T = TypeVar("T")
+Pairs = Callable[[list[tuple[str, Any]]], dict[str, Any]]
 MOST_PLAYERS = 32
 """A table of 2**32 worths fills 32 GiB."""
 
@@ -41,18 +43,29 @@ def read_game(path: str | os.PathLike[str]) -> Game:
     Raises:
         UserError: the file is missing, is not JSON, or does not hold exactly one number for every coalition.
     """
+    return read_json(path, "game", _no_repeats, game_from_json)
+
+
+def read_json(path: str | os.PathLike[str], kind: str, once: Pairs, meaning: Callable[[Any], T]) -> T:
+    """What a JSON file means.
+
+    Args:
+        path: the file.
+        kind: what it holds, in errors.
+        once: an object from its fields, refusing those that stand twice.
+        meaning: what the data mean.
+
+    Raises:
+        UserError: the file is missing or is not JSON, or ``once`` or ``meaning`` refuse it; names the file.
+    """
     try:
-        data = json.loads(Path(path).read_text("utf-8"), object_pairs_hook=_no_repeats)
+        return meaning(json.loads(Path(path).read_text("utf-8"), object_pairs_hook=once))
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a game file (JSON)") from None
+        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a {kind} file (JSON)") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not JSON ({error}); expected a game object") from None
-    try:
-        return game_from_json(data)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+        raise UserError(f"{path}: not JSON ({error}); expected a {kind} object") from None
 
 
 def game_from_json(data: Any) -> Game:

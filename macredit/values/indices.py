@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,10 @@ class Index:
         """
         if not self.linear:
             raise UserError(f"{self.name!r} is no weighted sum of worths, so it has no standard errors")
+        return self._design
+
+    @cached_property
+    def _design(self) -> Design:
         if self.structure is not None:
             return design_of_linear(_weights_of(self.name, self.structure))
         n = len(self.players)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from macredit.errors import UserError
 from macredit.rows import FloatN, IntN
 from macredit.values.answers import Answers, Fit
+from macredit.values.game import coalition_name
 from macredit.values.linear import Linear
 from macredit.values.masks import masks_of, members_of
 
@@ -146,7 +147,7 @@ def linear_fit(design: Design, scores: Scores, *, noise: bool = True) -> Fit:
     Raises:
         UserError: a coalition has no score.
     """
-    _complete(design, scores)
+    complete(design.masks, design.masks[scores.count > 0], tuple(map(str, range(design.n))))
     values = design.matrix @ scores.mean
     if not noise:
         return Fit(values, np.zeros(len(values)))
@@ -210,11 +211,15 @@ def summary(design: Design, masks: IntN, scores: FloatN) -> Scores:
     return Scores(count, mean, squares)
 
 
-def _complete(design: Design, scores: Scores) -> None:
-    missing = design.masks[scores.count == 0]
+def complete(needed: IntN, scored: IntN, players: tuple[str, ...]) -> None:
+    """Every needed coalition has a score.
+
+    Raises:
+        UserError: one has none.
+    """
+    missing = np.setdiff1d(needed, scored)
     if len(missing):
-        named = ", ".join(str(i) for i in range(design.n) if int(missing[0]) >> i & 1)
         raise UserError(
-            f"{len(design.masks) - len(missing)} of {len(design.masks)} coalitions that are needed have a score; "
-            f"{{{named}}} has none; score each of them"
+            f"{len(needed) - len(missing)} of {len(needed)} coalitions that are needed have a score; "
+            f"{coalition_name(players, int(missing[0]))} has none; score each of them"
         )

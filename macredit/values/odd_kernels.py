@@ -125,6 +125,12 @@ class White:
         return np.asarray(np.exp(gammaln(s + 1) + gammaln(self.n - s) - gammaln(self.n)))
 
 
+def _relevant(n: int, odds: float) -> tuple[FloatN, FloatN]:
+    """Prior mean and standard deviation of log a, c, ρ: a size, a level, and a relevance per player."""
+    mean = np.concatenate([[-2.5, math.log(odds / n)], np.zeros(n)])
+    return mean, np.concatenate([[3.0, 1.0], np.ones(n)])
+
+
 @dataclass(frozen=True)
 class Product:
     """Interactions of all orders with a relevance per player: var β_T ∝ Π_{i∈T} r_i for odd |T|, r_i = σ(c + ρ_i).
@@ -139,12 +145,12 @@ class Product:
     @property
     def start(self) -> FloatN:
         """Prior mean of log a, c, ρ."""
-        return np.concatenate([[-2.5, math.log(self.odds / self.n)], np.zeros(self.n)])
+        return _relevant(self.n, self.odds)[0]
 
     @property
     def spread(self) -> FloatN:
         """Prior standard deviation."""
-        return np.concatenate([[3.0, 1.0], np.ones(self.n)])
+        return _relevant(self.n, self.odds)[1]
 
     def matrix(self, theta: FloatN, x: FloatN, y: FloatN) -> FloatN:
         """See :class:`Part`."""
@@ -210,12 +216,12 @@ class Joint:
     @property
     def start(self) -> FloatN:
         """Prior mean of log a, c, ρ."""
-        return np.concatenate([[-2.5, math.log(self.odds / self.n)], np.zeros(self.n)])
+        return _relevant(self.n, self.odds)[0]
 
     @property
     def spread(self) -> FloatN:
         """Prior standard deviation."""
-        return np.concatenate([[3.0, 1.0], np.ones(self.n)])
+        return _relevant(self.n, self.odds)[1]
 
     def matrix(self, theta: FloatN, x: FloatN, y: FloatN) -> FloatN:
         """See :class:`Part`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,12 +13,11 @@ from macredit.errors import UserError
 from macredit.rows import FloatN, IntN
 from macredit.seeds import generator
 from macredit.values.allocation import next_scores, stages, task_of
-from macredit.values.game import coalition_name
 from macredit.values.indices import Index, index_of
 from macredit.values.log import MOST_TASKS, Log, LogFile, Question
 from macredit.values.masks import masks_of, members_of
-from macredit.values.noisy import Design, clustered_fit, linear_fit, summary
-from macredit.values.session import Estimate, Session
+from macredit.values.noisy import Design, clustered_fit, complete, linear_fit, summary
+from macredit.values.session import Estimate, Session, visits_of
 
 MOST_COALITIONS = 2**16
 """Where an index needs more, not each of them is scored."""
@@ -85,13 +84,10 @@ class Scoring:
             )
         n = len(self.players)
         session = Session(n, budget, self.seed, noise=self.noise)
-        times: Counter[int] = Counter()
+        times: Counter[Hashable] = Counter()
         while len(rows := session.ask()):
-            masks, visit = masks_of(rows, n), []
-            for mask in masks.tolist():
-                visit.append(times[mask])
-                times[mask] += 1
-            questions = self._questions(masks, np.array(visit))
+            masks = masks_of(rows, n)
+            questions = self._questions(masks, np.array(visits_of(masks.tolist(), times)))
             session.tell(rows, np.array(self._answers(questions)))
         return session.estimate()
 
@@ -160,12 +156,12 @@ def estimate_of(index: Index, log: Log, *, noise: bool) -> Estimate:
     how = ("allocated", "scored as often as it matters") if noise else ("exact", "each coalition scored once")
     if index.linear:
         design = index.design()
-        _complete(design.masks, masks, log.players)
+        complete(design.masks, masks, log.players)
         used = np.isin(masks, design.masks)
         exact = linear_fit(design, summary(design, masks[used], scores[used]), noise=False)
         fit = clustered_fit(design, masks, log.tasks(), scores) if noise else exact
         return Estimate(fit.values, fit.stderr, len(scores), distinct, *how, dof=fit.dof)
-    _complete(np.arange(2**n), masks, log.players)
+    complete(np.arange(2**n), masks, log.players)
     table = np.bincount(masks, scores) / np.bincount(masks)
     values: FloatN = np.asarray(index.read(table), np.float64).ravel()
     stderr = np.full(len(values), np.nan if noise else 0.0)
@@ -189,12 +185,3 @@ def values_from_log(log: Log, index: str | Index = "shapley", *, noise: bool | N
     if noise is None:
         noise = len({question.coalition for question in log.answers}) < len(log.answers)
     return estimate_of(index_of(index, log.players) if isinstance(index, str) else index, log, noise=noise)
-
-
-def _complete(needed: IntN, masks: IntN, players: tuple[str, ...]) -> None:
-    missing = np.setdiff1d(needed, masks)
-    if len(missing):
-        raise UserError(
-            f"{len(needed) - len(missing)} of {len(needed)} coalitions that are needed have a score; "
-            f"{coalition_name(players, int(missing[0]))} has none; score each of them"
-        )

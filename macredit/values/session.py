@@ -6,6 +6,8 @@ The whole state is the list of batches asked for and the list of answers; every 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -214,6 +216,15 @@ class Session:
 
     def _settled(self) -> bool:
         return self._stop is not None and self._rounds > 0 and self._stop.settled(self.estimate())
+
+
+def visits_of(asked: Iterable[Hashable], before: Counter[Hashable]) -> list[int]:
+    """How often each was asked for before, counted in ``before`` from batch to batch; 0 at first."""
+    visits = []
+    for one in asked:
+        visits.append(before[one])
+        before[one] += 1
+    return visits
 
 
 def _ranks(rows: BoolCN, others: BoolCN) -> tuple[IntN, IntN]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from macredit.errors import UserError
+from macredit.values.game import read_json
 from macredit.values.structure import Graph, Player, Precedence, Structure, Unions
 
 FIELDS: dict[str, type[Structure]] = {"edges": Graph, "unions": Unions, "precedence": Precedence}
@@ -23,14 +22,7 @@ def read_structure(path: str | os.PathLike[str], players: Sequence[Player]) -> S
     Raises:
         UserError: the file is missing, is not JSON, or does not fit the players; links must join all of them.
     """
-    try:
-        return structure_from_json(json.loads(Path(path).read_text("utf-8"), object_pairs_hook=_once), players)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a structure file (JSON)") from None
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not JSON ({error}); expected a structure object") from None
+    return read_json(path, "structure", _once, lambda data: structure_from_json(data, players))
 
 
 def structure_from_json(data: Any, players: Sequence[Player]) -> Structure:
