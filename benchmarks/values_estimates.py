@@ -13,6 +13,8 @@ from values_games import CELLS, MAIN, OTHERS, make
 from values_rows import Row, at_least, at_most, part, seconds, times
 from values_sides import Bench, RivalError, geometric_mean, row, seconds_of
 
+from macredit.values import gaussian, odd
+from macredit.values.answers import Plan, answers_of, nothing
 from macredit.values.designs import paired
 from macredit.values.estimation import estimate
 
@@ -22,6 +24,8 @@ RIVALS = (
 )  # fmt: skip
 OWN = ("leverage", "permutation", "stratified")
 TARGETS = {"RegressionMSR": (1 / 2.5, 1 / 4), "LeverageSHAP": (1 / 10, 1 / 15), "Permutation": (1 / 30, 1 / 60)}
+CHOSEN = ((16, 100), (30, 100), (16, 300))
+"""(players, budget) at which chosen pairs are compared with drawn ones."""
 EXACT = 1e-8
 """A smaller relative squared error counts as this one: values right to 0.01 % are right."""
 
@@ -82,6 +86,29 @@ def costs(bench: Bench) -> Iterator[Row]:
             yield row(what, times, at_least(10), None, measure)
 
 
+def choosing(bench: Bench) -> Iterator[Row]:
+    """Error of ours, which chooses most pairs by the drop of total variance, by that of pairs drawn equally by size."""
+    if bench.quick:
+        return
+    for n, budget in CHOSEN:
+        games = [(family, n, seed) for family in (*MAIN, *OTHERS) for seed in _seeds(bench)]
+        ratios = [_error(*spec, budget) / _drawn_error(*spec, budget) for spec in games]
+        lower = sum(ratio < 1 for ratio in ratios)
+        how = f"median {part(statistics.median(ratios))}; {len(games)} games of 6 families, {lower} of them lower"
+        what = f"error of chosen pairs by that of drawn ones, n={n}, budget {budget}"
+        yield Row(what, part, None, None, geometric_mean(ratios), how)
+
+
+def _seeds(bench: Bench) -> range:
+    return range(bench.seed, bench.seed + bench.repeats)
+
+
+def _drawn_error(family: str, n: int, seed: int, budget: int) -> float:
+    game, plan = make(family, n, seed), Plan(n, budget, seed)
+    rows = odd.design(plan, answers_of(nothing(n), np.zeros(0)))
+    return max(game.error(gaussian.fit(plan, answers_of(rows, game(rows))).values), EXACT)
+
+
 def shapleig(bench: Bench) -> Iterator[Row]:
     """Budget 100 against ShaplEIG, which takes seconds for every evaluation: one game a cell."""
     if bench.quick:
@@ -133,12 +160,12 @@ def _leverage(bench: Bench, n: int, budget: int) -> tuple[float, str]:
 
 def _own(bench: Bench, family: str, n: int, budget: int) -> Cell:
     def mean(method: str) -> float:
-        return statistics.fmean(_error(family, n, budget, seed, method) for seed in range(bench.seed, bench.seed + 3))
+        return statistics.fmean(_error(family, n, seed, budget, method) for seed in range(bench.seed, bench.seed + 3))
 
     return Cell(family, n, budget, mean("auto"), {method: mean(method) for method in OWN})
 
 
-def _error(family: str, n: int, budget: int, seed: int, method: str) -> float:
+def _error(family: str, n: int, seed: int, budget: int, method: str = "auto") -> float:
     game = make(family, n, seed)
     result = estimate(game, n, budget, seed, method=method)
     if game.evaluations > budget or result.evaluations != game.evaluations:
@@ -151,10 +178,10 @@ def _cell(bench: Bench, family: str, n: int, budget: int) -> Cell:
     ours: list[float] = []
     others: dict[str, list[float]] = {name: [] for name in RIVALS}
     failed: dict[str, str] = {}
-    for seed in range(bench.seed, bench.seed + bench.repeats):
+    for seed in _seeds(bench):
         game = make(family, n, seed)
         np.testing.assert_allclose(bench.theirs("true_values", (family, n, seed)), game.shapley, atol=1e-12)
-        ours.append(_error(family, n, budget, seed, "auto"))
+        ours.append(_error(family, n, seed, budget))
         for name in [name for name in RIVALS if name not in failed]:
             try:
                 values = bench.theirs("estimate", name, (family, n, seed), budget, seed)[1]

@@ -17,6 +17,7 @@ from macredit.values.estimation import estimate
 from macredit.values.indices import index_of
 from macredit.values.log import Question
 from macredit.values.scoring import Scoring
+from macredit.values.session import Estimate
 
 FloatN = npt.NDArray[np.float64]
 CHANCES = ("curve", "team", "any_of", "coverage")
@@ -54,6 +55,7 @@ def coverage(bench: Bench) -> Iterator[Row]:
         some = fewer if method == "gaussian" and not bench.quick else games
         yield _covered(f"95 % intervals, {method}", some, band, bench.seed, 8, 100, method=method)
     yield _covered("95 % intervals, 0/1 rollouts", games, band, bench.seed, 5, 320, noise=True)
+    yield _covered("95 % intervals, 0/1 rollouts, tasks in common", games, band, bench.seed, 5, 320, shared=True)
     floor = at_least(LEVEL - slack)
     for method in ("permutation", "leverage") if bench.quick else ("permutation", "leverage", "gaussian"):
         some = fewer if method == "gaussian" else games
@@ -88,15 +90,19 @@ def _covered(
     *,
     method: str = "auto",
     noise: bool = False,
+    shared: bool = False,
     watched: bool = False,
 ) -> Row:
     held = []
+    families = CHANCES if noise or shared else tuple(FAMILIES)
     for seed in range(first, first + games):
-        families = CHANCES if noise else tuple(FAMILIES)
         game = make(families[seed % len(families)], n, seed)
         asked = rollouts(game, np.random.default_rng([seed, 1])) if noise else game
         watch = Watch(game.shapley) if watched else None
-        found = estimate(asked, n, budget, seed, method=method, noise=noise, stop=watch)
+        if shared:
+            found = _on_shared_tasks(game, budget, seed)
+        else:
+            found = estimate(asked, n, budget, seed, method=method, noise=noise, stop=watch)
         interval = found.interval(LEVEL, anytime=watched)
         held.append(_inside(interval, game.shapley) & (watch.held if watch else True))
     how = f"n={n}, budget {budget}, {games:,} games of {len(families)} families"
@@ -130,9 +136,13 @@ class Tasks:
 def _ours(game: Game, budget: int, shared: bool, seed: int) -> FloatN:
     if not shared:
         return estimate(rollouts(game, np.random.default_rng([seed, 2])), game.n, budget, seed, noise=True).values
+    return _on_shared_tasks(game, budget, seed).values
+
+
+def _on_shared_tasks(game: Game, budget: int, seed: int) -> Estimate:
     players = tuple(map(str, range(game.n)))
     scoring = Scoring(players, Tasks(table_of(game)), seed)
-    return scoring.estimates([index_of("shapley", players)], budget)["shapley"].values
+    return scoring.estimates([index_of("shapley", players)], budget)["shapley"]
 
 
 def _squared_error(bench: Bench, n: int, budget: int, shared: bool) -> tuple[float, str]:

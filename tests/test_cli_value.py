@@ -110,7 +110,7 @@ def test_a_scoring_command_is_measured_logged_and_read_again(
     log = tmp_path / "log.jsonl"
     asked = ("--game", command, "--players", PLAYERS, "--budget", "60", "--log", str(log))
     got = printed(capsys, *asked, "--workers", "4")
-    assert (got["evaluations"], got["distinct"], got["method"]) == (60, 16, "allocated")
+    assert (got["evaluations"], got["distinct"], got["method"]) == (60, 16, "crossed")
     low, high = np.array(got["intervals"]["shapley"]).T
     assert ((low <= TRUTH) & (high >= TRUTH)).all()
     lines = log.read_text()

@@ -105,9 +105,36 @@ def test_quotas_are_equal_where_there_is_room(n: int, pairs: int) -> None:
     assert len(whole) == 0 or whole.max() - whole.min() <= 1
 
 
+@pytest.mark.parametrize(("n", "quota"), [(7, [0, 5, 5, 5]), (8, [0, 4, 9, 9, 4]), (4, [0, 1, 3])])
+def test_any_first_part_holds_each_size_in_turn(n: int, quota: list[int]) -> None:
+    order = designs._in_turn(n, np.array(quota), np.uint64(5))
+    assert sorted(order) == list(range(sum(quota)))
+    size = np.repeat(np.arange(len(quota)), quota)[order]
+    for size_of, count in enumerate(quota):
+        at = order[size == size_of]
+        np.testing.assert_array_equal(at, np.arange(count) + sum(quota[:size_of]))  # a size stays in its order
+    for stop in range(len(size)):  # while nothing is used up, no size is a round ahead
+        done = np.bincount(size[:stop], minlength=len(quota))
+        whole = done[1 : (n + 1) // 2]
+        if (done[1:] < np.array(quota)[1:]).all():
+            assert whole.max() - whole.min() <= 1
+            assert n % 2 or whole.min() - 2 <= 2 * done[-1] <= whole.min() + 2
+
+
+def test_the_middle_size_comes_every_other_round_by_lot() -> None:
+    early = [int(designs._in_turn(2, np.array([0, 2]), np.uint64(key))[0]) for key in range(20)]
+    assert early == [0] * 20
+    first = [
+        int(np.flatnonzero(designs._in_turn(4, np.array([0, 2, 1]), np.uint64(key)) == 2)[0]) for key in range(400)
+    ]
+    # the one of the middle is in either of two rounds, at either end of it: places 0 and 1, or 1 and 2
+    np.testing.assert_allclose(np.bincount(first, minlength=3) / 400, [1 / 4, 1 / 2, 1 / 4], atol=0.08)
+
+
 def test_a_sample_of_one_size_is_fair() -> None:
     # 15 subsets of 2 of 6, 7 wanted each time: each player is in 7 · 2/6 = 7/3 of them on average
-    counts = np.mean([designs.unpacked(designs._of_size(6, 2, 7, seed), 6).sum(axis=0) for seed in range(400)], axis=0)
+    samples = [designs._of_size(6, 2, 7, 15.0, np.uint64(seed)) for seed in range(400)]
+    counts = np.mean([designs.unpacked(words, 6).sum(axis=0) for words in samples], axis=0)
     np.testing.assert_allclose(counts, 7 / 3, atol=0.2)
 
 

@@ -210,6 +210,26 @@ def test_memory_maps_are_read_in_place(tmp_path: Path) -> None:
     np.testing.assert_array_equal(shapley(mapped), shapley(table))
 
 
+@pytest.mark.slow
+def test_thirty_players_from_a_file_of_holes(tmp_path: Path) -> None:
+    n, path = 30, tmp_path / "worths.npy"
+    table = np.lib.format.open_memmap(path, "w+", np.float32, (2**n,))
+    some = (1 << 29 | 1 << 17 | 1, 2.0), (2**n - 2, 3.0), (2**n - 1, 1.0)
+    for mask, worth in some:
+        table[mask] = worth
+    table.flush()
+    del table
+    if path.stat().st_blocks * 512 > 2**26:
+        pytest.skip("the file system writes holes out: this needs 4 GiB of disk there")
+    values = shapley(np.load(path, mmap_mode="r"))
+    expected = np.zeros(n)
+    for mask, worth in some:  # (s − 1)! (n − s)! / n! for members, −s! (n − s − 1)! / n! for the others
+        inside, s = (mask >> np.arange(n) & 1).astype(bool), mask.bit_count()
+        expected[inside] += worth / (s * math.comb(n, s))
+        expected[~inside] -= worth / ((n - s) * math.comb(n, s)) if s < n else 0
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-7)
+
+
 @settings(deadline=None, max_examples=15)
 @given(st.integers(1, 9), st.integers(1, 700), st.integers(0, 99))
 def test_a_batch_is_its_games_side_by_side(n: int, count: int, seed: int) -> None:

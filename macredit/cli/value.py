@@ -32,6 +32,7 @@ def value(
     weights: str = "",
     spending: Spending = FREE,
     plot: Path | None = None,
+    export: Path | None = None,
     json_: Json = False,
 ) -> None:
     """Values of a cooperative game: exactly from a table, or estimated from the scores of a command of your own.
@@ -49,6 +50,7 @@ def value(
         structure: A JSON file with edges, unions or precedence.
         weights: For `weighted`: a=2,b=1.
         plot: A picture: .svg, .png, .pdf or .html, with the extra `report`.
+        export: The scores of the log as a table: .parquet, with the extra `tables`; `--log` reads it again.
         json_: Print one JSON object and nothing else.
     """
     from macredit.values.indices import index_of
@@ -67,16 +69,29 @@ def value(
         from macredit.report.value_plot import check_plot, save_value_plot
 
         check_plot(plot)
+    if export is not None:
+        from macredit.values.log_table import check_export
+
+        check_export(export)
+        if spending.log is None:
+            raise UserError(f"--export {export} was given without a log; give the log to copy as --log FILE")
     found = estimates_of(indices)
     core = _core(worths, found)
     if plot is not None:
         save_value_plot(plot, indices, found)
+    if export is not None and spending.log is not None:
+        from macredit.values.log import read_log
+        from macredit.values.log_table import write_parquet
+
+        write_parquet(read_log(spending.log), export)
     if json_:
         print(json.dumps({**_json(indices, found), **({"core": core} if core else {})}))
     else:
         _show(indices, found, core)
     if plot is not None:
         say(f"picture: {plot}")
+    if export is not None:
+        say(f"scores: {export}")
 
 
 def _weights(text: str) -> dict[str, float] | None:

@@ -103,19 +103,36 @@ def _level(need: FloatN, have: FloatN, more: float) -> FloatN:
     return added
 
 
-def task_of(mask: IntN, visit: IntN, n: int, tasks: int | None, seed: int) -> tuple[IntN, IntN]:
+def task_of(mask: IntN, visit: IntN, n: int, tasks: int | None, seed: int, together: int = 1) -> tuple[IntN, IntN]:
     """Task and replicate of the ``visit``-th score of each coalition (from 0).
 
     A coalition and its complement are always scored on the same tasks, whose difficulty then cancels in every value
-    with M_iS = −M_i,complement (Shapley, Banzhaf, Owen). Other coalitions get other tasks, so that no task weighs on
-    many of them. With a pool of ``tasks`` each pair walks through all of it from its own start before a task comes
-    again as replicate 1, 2, …; without (None) every visit has a task of its own.
+    with M_iS = −M_i,complement (Shapley, Banzhaf, Owen). ``together`` pairs of like sizes share a task, so that
+    :mod:`macredit.values.crossed` can compare them on it; with 1 other coalitions get other tasks, so that no task
+    weighs on many of them. With a pool of ``tasks`` each group of pairs walks through all of it from its own start
+    before a task comes again as replicate 1, 2, …; without (None) every visit has a task of its own.
     """
     pair = np.minimum(mask, 2**n - 1 - mask)
+    if together > 1:
+        pair = _groups(pair, visit if tasks is None else np.zeros_like(visit), n, together, seed)
     if tasks is None:
         return pair + visit * 2 ** (n - 1), np.zeros_like(visit)
     start = _mixed(pair, int(generator("tasks", seed, n, tasks).integers(2**62))) % tasks
     return (start + visit) % tasks, visit // tasks
+
+
+def _groups(pair: IntN, visit: IntN, n: int, together: int, seed: int) -> IntN:
+    """int[…]: the group of each pair: all pairs by size, at random within a size and anew each visit, are cut up."""
+    every = np.arange(2 ** (n - 1))
+    size = np.bitwise_count(every).astype(np.int64)
+    group = np.empty_like(pair)
+    for number in np.unique(visit):
+        random = _mixed(every, int(generator("groups", seed, n, int(number)).integers(2**62)))
+        rank = np.empty_like(every)
+        rank[np.lexsort((random, np.minimum(size, n - size)))] = every
+        here = visit == number
+        group[here] = rank[pair[here]] // together
+    return group
 
 
 def _mixed(number: IntN, salt: int) -> IntN:

@@ -79,10 +79,19 @@ class Answers:
         row = self.find(coalitions)
         return np.where(row >= 0, np.append(self.mean, np.nan)[row], np.nan)
 
+    def complements(self) -> IntN:
+        """int[D]: the row of each coalition's complement, −1 where it has no answer."""
+        mirrored = self.coalitions[::-1]  # complements stand in the opposite order
+        if (self.coalitions != mirrored).all():
+            return np.arange(len(mirrored))[::-1]
+        return self.find(~self.coalitions)
+
     def ends(self) -> tuple[float, float]:
-        """Worths of the empty and of the full coalition."""
-        n = self.coalitions.shape[1]
-        empty, full = self.worths(np.array([[False] * n, [True] * n]))
+        """Worths of the empty and of the full coalition, NaN where there is no answer; first and last in key order."""
+        if not len(self.mean):
+            return math.nan, math.nan
+        empty = math.nan if self.coalitions[0].any() else self.mean[0]
+        full = self.mean[-1] if self.coalitions[-1].all() else math.nan
         return float(empty), float(full)
 
 
@@ -130,11 +139,11 @@ def answers_of(coalitions: BoolCN, worths: FloatN, rounds: int = 0) -> Answers:
     """Gathers repeated answers; the order in which they came leaves no trace, not even in the last bit."""
     keys = keys_of(coalitions)
     order = np.argsort(keys)
-    if not _starts(keys[order]).all():
+    first = _starts(keys[order])
+    if not first.all():
         order = np.argsort(worths, kind="stable")
         order = order[np.argsort(keys[order], kind="stable")]
     keys, worths, coalitions = keys[order], worths[order], coalitions.take(order, axis=0)
-    first = _starts(keys)
     if first.all():
         return Answers(coalitions, worths, np.ones(len(keys), np.int64), np.zeros(len(keys)), rounds, keys)
     at = np.flatnonzero(first)

@@ -6,14 +6,13 @@ number of threads never matters, and a longer design starts with a shorter one's
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from macredit.rows import IntN
+from macredit.rows import FloatN, IntN
 from macredit.seeds import generator
 from macredit.values.answers import BoolCN, nothing
 
@@ -47,43 +46,14 @@ def paired(n: int, pairs: int, seed: int) -> BoolCN:
     Returns:
         bool[pairs, n]
     """
-    quota = quotas(n, pairs)
-    parts = [_of_size(n, size, int(count), seed) for size, count in enumerate(quota) if count]
-    if not parts:
-        return nothing(n)
-    size = np.repeat(np.arange(len(quota)), quota)
-    return unpacked(np.concatenate(parts)[_in_turn(size, n, generator("pairs", seed, n))], n)
+    return unpacked(_paired(n, pairs, _key("pairs", seed)), n) if pairs else nothing(n)
 
 
-def interleaved(size: IntN, n: int, rng: np.random.Generator) -> IntN:
+def interleaved(size: IntN, n: int, seed: int) -> IntN:
     """A random order of pairs in which any first part holds each size of the smaller member equally often."""
-    order = rng.permutation(len(size))
+    order = generator("rows", seed).permutation(len(size))
     order = order[np.argsort(size[order].astype(np.uint16), kind="stable")]  # two bytes are sorted by their digits
-    return order[_in_turn(size[order], n, rng)]
-
-
-def _in_turn(size: IntN, n: int, rng: np.random.Generator) -> IntN:
-    """An order of ascending sizes that takes one of each in turn, the middle size half as often."""
-    rank = np.arange(len(size)) - np.searchsorted(size, np.arange(n))[size]
-    return np.argsort((rank + rng.random(len(size))) / np.where(2 * size == n, MIDDLE, 1))
-
-
-def quotas(n: int, pairs: int) -> IntN:
-    """int[n//2 + 1]: pairs of each size of the smaller member, as equal as the number of pairs there are allows."""
-    most = np.array([0.0] + [room(n, size) for size in range(1, n // 2 + 1)])
-    share = np.ones(len(most))
-    if n % 2 == 0:
-        share[-1] = MIDDLE
-    quota = np.zeros(len(most))
-    order = np.argsort(most / share, kind="stable")
-    left, weight = float(pairs), share[1:].sum()
-    for size in order[order > 0]:
-        quota[size] = min(most[size], left * share[size] / weight)
-        left, weight = left - quota[size], weight - share[size]
-    whole = np.floor(quota + 1e-9).astype(np.int64)
-    rest = np.argsort(-np.where(most > whole, quota - whole, -1.0), kind="stable")
-    whole[rest[: pairs - int(whole.sum())]] += 1
-    return whole
+    return order[_in_turn(n, np.bincount(size, minlength=n // 2 + 1), _key("turns", seed))]
 
 
 def orders(n: int, first: int, count: int, seed: int) -> IntN:
@@ -98,24 +68,6 @@ def prefixes(order_PN: IntN) -> BoolCN:
     """bool[P·(n+1), n]: the coalitions along each order, from nobody to everybody."""
     count, n = order_PN.shape
     return _prefixes(order_PN).reshape(count * (n + 1), n)
-
-
-def room(n: int, size: int) -> float:
-    """How many pairs have a smaller member of this size; as a float, infinite where it does not fit."""
-    try:
-        return float(math.comb(n, size)) / (2 if 2 * size == n else 1)
-    except OverflowError:
-        return math.inf
-
-
-def _of_size(n: int, size: int, count: int, seed: int) -> WordsCW:
-    """``count`` different coalitions of one size in random order, of each pair at most one."""
-    most = room(n, size)
-    if 2 * count > most:
-        among = n - 1 if 2 * size == n else n  # of the middle size, the member without the last player
-        rows = _every(n, among, size, math.comb(among, size))
-        return rows[generator("some", seed, n, size).permutation(len(rows))[:count]]
-    return np.asarray(_subsets(n, size, count, _key("subsets", seed)))
 
 
 def unpacked(words: WordsCW, n: int) -> BoolCN:
@@ -140,6 +92,88 @@ def _mixed(x: np.uint64) -> np.uint64:
 def _below(bits: np.uint64, bound: int) -> np.uint64:
     """0 … bound − 1 from 64 random bits."""
     return ((bits >> _U32) * np.uint64(bound)) >> _U32
+
+
+@njit(cache=True)
+def rooms(n: int) -> FloatN:
+    """float[n // 2 + 1]: how many pairs have a smaller member of each size, infinite where it does not fit."""
+    out = np.ones(n // 2 + 1)
+    for size in range(1, len(out)):
+        out[size] = out[size - 1] * (n - size + 1) / size
+    if n % 2 == 0:
+        out[-1] /= 2
+    return out
+
+
+@njit(cache=True)
+def quotas(n: int, pairs: int) -> IntN:
+    """int[n // 2 + 1]: pairs of each size of the smaller member, as equal as the number of pairs there are allows."""
+    most, share = rooms(n), np.ones(n // 2 + 1)
+    if n % 2 == 0:
+        share[-1] = MIDDLE
+    quota = np.zeros(len(most))
+    left, weight = float(pairs), share[1:].sum()
+    for size in range(1, len(most)):  # the larger a size, the more room it has
+        quota[size] = min(most[size], left * share[size] / weight)
+        left, weight = left - quota[size], weight - share[size]
+    whole = np.floor(quota + 1e-9).astype(np.int64)
+    whole[0] = 0
+    for _ in range(pairs - whole.sum()):
+        whole[np.argmax(np.where(most > whole, quota - whole, -np.inf)[1:]) + 1] += 1
+    return whole
+
+
+@njit(cache=True)
+def _shuffle(row: IntN, state: np.uint64) -> None:
+    """Fisher and Yates's shuffle, in place."""
+    for i in range(len(row) - 1, 0, -1):
+        state += _GAMMA
+        j = np.int64(_below(_mixed(state), i + 1))
+        row[i], row[j] = row[j], row[i]
+
+
+@njit(cache=True)
+def _paired(n: int, pairs: int, key: np.uint64) -> WordsCW:
+    quota, most = quotas(n, pairs), rooms(n)
+    out = np.empty((pairs, (n + 63) // 64), np.uint64)
+    done = 0
+    for size in range(1, len(quota)):
+        out[done : done + quota[size]] = _of_size(n, size, quota[size], most[size], key)
+        done += quota[size]
+    return out[_in_turn(n, quota, key)]
+
+
+@njit(cache=True)
+def _in_turn(n: int, quota: IntN, key: np.uint64) -> IntN:
+    """An order of pairs that stand by size: in each round one of every size in random order, the middle every other."""
+    first = np.cumsum(quota) - quota
+    out = np.empty(quota.sum(), np.int64)
+    done = number = 0
+    while done < len(out):
+        begun = done
+        for size in range(len(quota)):
+            at = number
+            if 2 * size == n:  # of two rounds one by lot
+                at = number // 2
+                if _below(_mixed(key ^ _mixed(np.uint64(at))), 2) != np.uint64(number % 2):
+                    continue
+            if at < quota[size]:
+                out[done] = first[size] + at
+                done += 1
+        _shuffle(out[begun:done], _mixed(key + np.uint64(number) * _GAMMA))
+        number += 1
+    return out
+
+
+@njit(cache=True)
+def _of_size(n: int, size: int, count: int, most: float, key: np.uint64) -> WordsCW:
+    """``count`` different coalitions of one size in random order, of each pair at most one, of ``most`` there are."""
+    if 2 * count <= most:
+        return _subsets(n, size, count, key)
+    among = n - 1 if 2 * size == n else n  # of the middle size, the member without the last player
+    order = np.arange(np.int64(most))
+    _shuffle(order, _mixed(key ^ _mixed(np.uint64(size))))
+    return _every(n, among, size, len(order))[order[:count]]
 
 
 @njit(cache=True)
@@ -211,10 +245,7 @@ def _orders(n: int, first: int, count: int, key: np.uint64) -> IntN:
         row = out[p]
         for i in range(n):
             row[i] = i
-        for i in range(n - 1, 0, -1):
-            state += _GAMMA
-            j = np.int64(_below(_mixed(state), i + 1))
-            row[i], row[j] = row[j], row[i]
+        _shuffle(row, state)
         if number % 2:
             row[:] = row[::-1].copy()
     return out

@@ -37,21 +37,21 @@ def of_pairs(pairs: odd.Pairs) -> Fit:
     """The same for pairs of any odd function of coalitions; see :func:`fit`."""
     n = pairs.members.shape[1]
     middle = np.where(2 * pairs.size == n, 2, 1)
-    weight = 1 / (pairs.size * (n - pairs.size) * middle * pairs.peers)
-    root = np.sqrt(weight)
-    present = pairs.size / n
-    design = (np.ascontiguousarray(pairs.members.T) - present) * root
-    target = (pairs.odd - pairs.total * (present - 0.5)) * root
-    gram = design @ design.T
+    root = 1 / np.sqrt(pairs.size * (n - pairs.size) * middle * pairs.peers)
+    present = pairs.size / n * root
+    design = pairs.members * root[:, None]
+    design -= present[:, None]
+    target = pairs.odd * root - pairs.total * (present - root / 2)
+    gram = design.T @ design
     scale = float(np.trace(gram)) / n or 1.0
-    gram += scale * (1 / n + RIDGE * np.eye(n))  # the design leaves the sum of phi open: it is known
-    inverse = np.linalg.inv(gram)
-    free = inverse @ (design @ target)
+    gram += scale / n  # the design leaves the sum of phi open: it is known
+    gram[np.diag_indices(n)] += scale * RIDGE
+    moved = design @ np.linalg.inv(gram)
+    free = target @ moved
     free -= free.mean()
     spare = len(target) - n + 1
-    moved = inverse @ design
-    own = np.minimum(np.einsum("ip,ip->p", moved, design), 1 - RIDGE)
-    left_out = (target - free @ design) / (1 - own) * np.sqrt(1 - pairs.share)
-    variance = ((moved * left_out) ** 2).sum(axis=1) if spare > 0 else np.full(n, np.nan)
+    own = np.minimum(np.einsum("pi,pi->p", moved, design), 1 - RIDGE)
+    left_out = (target - design @ free) / (1 - own)
+    variance = (left_out**2 * (1 - pairs.share)) @ np.square(moved) if spare > 0 else np.full(n, np.nan)
     stderr = np.sqrt(variance + pairs.total_variance / n**2)
     return Fit(free + pairs.total / n, stderr, max(float(spare), 1.0))

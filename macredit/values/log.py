@@ -82,6 +82,10 @@ class LogFile:
         wanted = Log(tuple(players), dict(settings))
         if self.path.is_dir():
             raise UserError(f"{self.path}: is a folder; expected the file of an evaluation log")
+        if self.path.suffix.lower() == ".parquet":
+            raise UserError(
+                f"{self.path}: a table cannot be added to, line by line; log to a .jsonl, then export it (--export)"
+            )
         with self._writing("the header"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = self.path.open("ab", buffering=0)
@@ -98,7 +102,7 @@ class LogFile:
         with self._writing("the header"):
             _lock(self._file, self.path)
         lines, torn = _lines(self.path)
-        header = _line(_header(wanted))
+        header = line_of(header_of(wanted))
         if lines:
             self.known = _read(self.path, lines, wanted).answers
         elif not header.startswith(torn):
@@ -113,7 +117,7 @@ class LogFile:
         """Keep one answer; a question that has one already is left alone."""
         if question in self.known:
             return
-        line = _line({**question._asdict(), "score": score})
+        line = line_of({**question._asdict(), "score": score})
         with self._writing(f"the score of {{{', '.join(question.coalition)}}}"):
             end = self._file.seek(0, os.SEEK_END)
             try:
@@ -142,10 +146,11 @@ class LogFile:
 
 
 def read_log(path: str | os.PathLike[str]) -> Log:
-    """The log in a file; a last line cut off by a killed run is left out with a warning.
+    """The log in a file, JSON Lines or .parquet; a last line cut off by a killed run is left out with a warning.
 
     Raises:
-        UserError: the file is missing, or a line is malformed: the sentence names the line.
+        UserError: the file is missing, or a line is malformed: the sentence names the line (a table's row n is line
+            n + 1).
     """
     lines, torn = _lines(Path(path))
     if not lines:
@@ -156,13 +161,15 @@ def read_log(path: str | os.PathLike[str]) -> Log:
     return log
 
 
-def _header(log: Log) -> dict[str, Any]:
+def header_of(log: Log) -> dict[str, Any]:
+    """The first line: what was played, and a digest that tells whether two logs are of one game."""
     content = json.dumps([log.players, log.settings], sort_keys=True).encode()
     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
     return {"evaluations_of": digest, "players": list(log.players), "settings": log.settings}
 
 
-def _line(value: Mapping[str, Any]) -> bytes:
+def line_of(value: Mapping[str, Any]) -> bytes:
+    """JSON and a newline."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
@@ -176,7 +183,11 @@ def _lock(file: IO[bytes], path: Path) -> None:
 
 
 def _lines(path: Path) -> tuple[list[bytes], bytes]:
-    """Whole lines, and what stands behind the last newline."""
+    """Whole lines, and what stands behind the last newline; of a table, the lines it was written from."""
+    if path.suffix.lower() == ".parquet":
+        from macredit.values.log_table import lines_of_parquet
+
+        return lines_of_parquet(path), b""
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except OSError as error:
@@ -193,9 +204,9 @@ def _warn_of(path: Path, lines: list[bytes], torn: bytes) -> None:
 def _read(path: Path, lines: list[bytes], wanted: Log | None) -> Log:
     header = _object(path, 1, lines[0], {"evaluations_of": str, "players": list, "settings": dict})
     log = Log(tuple(map(str, header["players"])), header["settings"])
-    if _header(log)["evaluations_of"] != header["evaluations_of"]:
+    if header_of(log)["evaluations_of"] != header["evaluations_of"]:
         raise UserError(f"{path}, line 1: the header was changed by hand; expected players and settings as written")
-    if wanted is not None and _header(log) != _header(wanted):
+    if wanted is not None and header_of(log) != header_of(wanted):
         raise UserError(f"{path}: is the log of another game ({_difference(log, wanted)}); give this game its own file")
     fields = {"coalition": list, "task": int, "seed": int, "score": (int, float)}
     place = {name: i for i, name in enumerate(log.players)}

@@ -44,6 +44,19 @@ class Design(NamedTuple):
         """int[C]: players of each coalition."""
         return np.bitwise_count(self.masks).astype(np.int64)
 
+    @property
+    def odd(self) -> bool:
+        """Whether M_iS = −M_i,N∖S, so that values depend only on differences v(S) − v(N∖S)."""
+        whole = np.array_equal(self.masks, (2**self.n - 1 - self.masks)[::-1])
+        return whole and np.allclose(self.matrix, -self.matrix[:, ::-1], rtol=1e-9, atol=0)
+
+    @property
+    def half(self) -> Design:
+        """Of an odd value, one member of each pair, the smaller: values = matrix @ (v(S) − v(N∖S))."""
+        size = 2 * self.sizes
+        kept = (size < self.n) | ((size == self.n) & (self.masks < 2 ** (self.n - 1)))
+        return Design(self.n, self.masks[kept], self.matrix[:, kept])
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from macredit.rows import FloatN, IntN
-from macredit.seeds import generator
 from macredit.values import designs
 from macredit.values.answers import Answers, BoolCN, Plan, nothing
 
@@ -36,6 +35,18 @@ class Pairs:
     """Variance of ``total`` as far as repeated answers show it."""
     noisy: bool = False
     """Whether an answered pair still carries an error of its own."""
+
+    def interleaved(self, seed: int) -> Pairs:
+        """The pairs in an order of :func:`designs.interleaved`."""
+        order = designs.interleaved(self.size, self.members.shape[1], seed)
+        return replace(
+            self,
+            members=self.members[order],
+            odd=self.odd[order],
+            noise=self.noise[order],
+            size=self.size[order],
+            peers=self.peers[order],
+        )
 
     def after(self, row: int) -> tuple[Pairs, FloatN]:
         """The pairs from this row on, and for each which part of its size the earlier ones leave open."""
@@ -80,14 +91,24 @@ def design(plan: Plan, answers: Answers) -> BoolCN:
     return rows[begun : first << answers.rounds]
 
 
+def ends(n: int) -> BoolCN:
+    """bool[2, n]: nobody and everybody."""
+    return np.array([[False] * n, [True] * n])
+
+
+def with_complements(half: BoolCN) -> BoolCN:
+    """bool[2 P, n]: each coalition, then its complement."""
+    rows = np.repeat(half, 2, axis=0)
+    np.logical_not(half, out=rows[1::2])
+    return rows
+
+
 def _rows(plan: Plan) -> BoolCN:
     n = plan.n
-    ends = np.array([[False] * n, [True] * n])
     copies = _end_copies(plan)
     pairs = min((plan.budget - 2 * copies) // 2, designs.pairs_in_all(n))
-    half = designs.paired(n, pairs, plan.seed)
-    once = np.stack([half, ~half], axis=1).reshape(2 * pairs, n)
-    rows = np.concatenate([np.tile(ends, (copies, 1)), once])
+    once = with_complements(designs.paired(n, pairs, plan.seed))
+    rows = np.concatenate([*[ends(n)] * copies, once])
     if not plan.noise:
         return rows
     return np.resize(rows, (plan.budget - (plan.budget - len(rows)) % 2, n))
@@ -99,26 +120,26 @@ def _end_copies(plan: Plan) -> int:
 
 
 def pairs_of(plan: Plan, answers: Answers) -> Pairs:
-    """The answers of which both members are there, as pairs, in an order of :func:`designs.interleaved`."""
+    """The answers of which both members are there, as pairs; in the order of the answers."""
     n = answers.coalitions.shape[1]
     size = (answers.coalitions @ np.ones(n)).astype(np.int64)
-    lower = (size > 0) & ((2 * size < n) | ((2 * size == n) & ~answers.coalitions[:, -1]))
-    partner = answers.find(~answers.coalitions)
-    mine = np.flatnonzero(lower & (partner >= 0))
-    mine = mine[designs.interleaved(size[mine], n, generator("rows", plan.seed))]
-    other = partner[mine]
+    partner = answers.complements()
+    lower = (partner >= 0) & (size > 0) & (2 * size <= n)
+    lower &= (2 * size < n) | ~answers.coalitions[:, -1]
+    mine = np.flatnonzero(lower)
+    other, size = partner[mine], size[mine]
     empty, full = answers.ends()
     counts = 1 / answers.count
-    ends = counts[answers.find(np.array([[False] * n, [True] * n]))]
+    extreme = float(counts[0] + counts[-1])
     return Pairs(
         answers.coalitions.take(mine, axis=0),
         (answers.mean[mine] - answers.mean[other]) / 2,
         (counts[mine] + counts[other]) / 4,
-        size[mine],
-        np.bincount(size[mine], minlength=n + 1)[size[mine]],
-        np.array([1.0] + [designs.room(n, k) for k in range(1, n // 2 + 1)]),
+        size,
+        np.bincount(size, minlength=n + 1)[size],
+        designs.rooms(n),
         full - empty,
-        float(ends.sum()) / 4,
-        float(ends.sum()) * answers.noise,
+        extreme / 4,
+        extreme * answers.noise,
         plan.noise or answers.noise > 0,
     )

@@ -11,12 +11,20 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from macredit.rows import FloatN
+from macredit.values.answers import Answers
+from macredit.values.odd import Pairs
 from macredit.values.odd_kernels import Part
 
 BLOCK = 512
 """Rows of a covariance that are computed at a time, which bounds the memory beside the covariance itself."""
+MOST_LEVELS, DIGITS = 4, 9
+"""Sizes of u, to so many digits, that make a game one of steps: a pair of 0/1 worths has two, the ends may add one."""
 JITTER = 1e-8
 """Variance added to every answer, relative to their mean square, so that the covariance can be factored."""
+GUESS = 0.1
+"""Share of the noise in the mean square of the answers, where no repeated answer shows it."""
+DOUBT, FEW = 0.3, 50
+"""How well repeated answers tell the logarithm of the noise's variance, and repeats that double its variance."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +46,33 @@ class Data:
         """Whether answers carry noise."""
         return bool(self.noise.any())
 
+    @property
+    def stepped(self) -> bool:
+        """Whether answers jump between a few levels, as a vote's do: answers that agree say little about the next jump.
+
+        No smooth prior knows how sure it may be of such a game.
+        """
+        return len(np.unique(np.round(np.abs(self.odd), DIGITS))) <= MOST_LEVELS
+
     def first(self, count: int) -> Data:
         """At most ``count`` of the pairs, and the full coalition."""
         kept = np.append(np.arange(min(count, len(self.odd) - 1)), len(self.odd) - 1)
         return replace(self, x=self.x[kept], odd=self.odd[kept], noise=self.noise[kept])
+
+
+def data_of(pairs: Pairs, answers: Answers) -> Data:
+    """The pairs and the full coalition."""
+    x = np.concatenate([pairs.signs, np.ones((1, pairs.members.shape[1]))])
+    u = np.append(pairs.odd, pairs.total / 2)
+    unit = float(np.sqrt(np.mean(u * u))) or 1.0
+    if not pairs.noisy:
+        return Data(x, u / unit, np.zeros(len(u)), unit)
+    noise = np.append(pairs.noise, pairs.total_noise)
+    between = int((answers.count[1:-1] - 1).sum())  # repeats besides those of nobody and everybody, first and last
+    seen = float(answers.squares[1:-1].sum())
+    if not between or not seen:
+        return Data(x, u / unit, noise / float(noise.mean()) * GUESS, unit)
+    return Data(x, u / unit, noise * seen / between / unit**2, unit, DOUBT * math.sqrt(1 + FEW / between))
 
 
 @dataclass(frozen=True)
@@ -96,6 +127,12 @@ class Posterior:
         return np.asarray(cho_solve((self.factor, True), self.data.odd, check_finite=False))
 
     @cached_property
+    def known(self) -> FloatN:
+        """float[R, n]: L⁻¹ times the covariance of the answers with phi."""
+        readout = self.prior.readout(self.data.x)
+        return np.asarray(solve_triangular(self.factor, readout, lower=True, check_finite=False))
+
+    @cached_property
     def values(self) -> FloatN:
         """float[n]: posterior mean of phi."""
         return np.asarray(self.prior.readout(self.data.x).T @ self.weights)
@@ -103,8 +140,7 @@ class Posterior:
     @cached_property
     def variance(self) -> FloatN:
         """float[n]: posterior variance of phi."""
-        known = solve_triangular(self.factor, self.prior.readout(self.data.x), lower=True, check_finite=False)
-        return np.asarray(np.maximum(self.prior.variance() - (known**2).sum(axis=0), 0))
+        return np.asarray(np.maximum(self.prior.variance() - (self.known**2).sum(axis=0), 0))
 
     @property
     def surprise(self) -> float:

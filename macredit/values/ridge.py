@@ -1,4 +1,4 @@
-"""A part of the Gaussian process for games that are a curve over a weighted sum of players."""
+"""Parts of the Gaussian process for games that are a curve: over a weighted sum of players, or over their number."""
 
 from __future__ import annotations
 
@@ -81,6 +81,50 @@ class Ridge:
         factor = np.cos(angle)[:, None, :] + 1j * t[:, None] * np.sin(angle)[:, None, :]
         others = _products_of_others(factor).real
         return np.asarray(2 * np.sin(angle) * np.einsum("t,ktn->kn", weight, others))
+
+
+@dataclass(frozen=True)
+class Size:
+    """What players share, all alike before anything is known of them: u = f(how many are in), f odd.
+
+    The curve of :class:`Ridge` over the sum of x, without weights of its own. Where answers are few, values are drawn
+    towards each other instead of towards 0.
+    """
+
+    n: int
+
+    @property
+    def start(self) -> FloatN:
+        """Prior mean of log Σ b and of the log of the rate at which b falls."""
+        return np.array([-1.0, -0.4])
+
+    @property
+    def spread(self) -> FloatN:
+        """Prior standard deviation."""
+        return np.array([3.0, 0.7])
+
+    def matrix(self, theta: FloatN, x: FloatN, y: FloatN) -> FloatN:
+        """See :class:`Part`."""
+        return self._curve.matrix(self._weighted(theta), x, y)
+
+    def gradient(self, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
+        """See :class:`Part`."""
+        return self._curve.gradient(self._weighted(theta), x, weight)[:2]
+
+    def readout(self, theta: FloatN, x: FloatN) -> FloatN:
+        """See :class:`Part`."""
+        return self._curve.readout(self._weighted(theta), x)
+
+    def variance(self, theta: FloatN) -> FloatN:
+        """See :class:`Part`."""
+        return self._curve.variance(self._weighted(theta))
+
+    @property
+    def _curve(self) -> Ridge:
+        return Ridge(np.ones(self.n))
+
+    def _weighted(self, theta: FloatN) -> FloatN:
+        return np.append(theta, np.ones(self.n))
 
 
 def _products_of_others(factor: npt.NDArray[Any]) -> npt.NDArray[Any]:

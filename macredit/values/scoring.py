@@ -13,6 +13,7 @@ from macredit.errors import UserError
 from macredit.rows import FloatN, IntN
 from macredit.seeds import generator
 from macredit.values.allocation import next_scores, stages, task_of
+from macredit.values.crossed import crossed_fit, together
 from macredit.values.indices import Index, index_of
 from macredit.values.log import MOST_TASKS, Log, LogFile, Question
 from macredit.values.masks import masks_of, members_of
@@ -59,19 +60,26 @@ class Scoring:
         return {index.name: estimate_of(index, scores, noise=self.noise) for index in indices}
 
     def _every(self, design: Design, budget: int) -> dict[Question, float]:
-        """Scores of all coalitions of a design; those that matter most get most of them."""
+        """Scores of all coalitions of a design; those that matter most get most of them.
+
+        For an odd value coalitions are scored in pairs, and what counts is how much their differences vary.
+        """
         found: dict[Question, float] = {}
-        masks, scores = np.zeros(0, np.int64), np.zeros(0)
-        sizes = stages(len(design.masks), budget) if self.noise else [len(design.masks)]
+        units, members = (design.half, 2) if design.odd else (design, 1)
+        masks, worths = np.zeros(0, np.int64), np.zeros(0)
+        sizes = stages(len(units.masks), budget // members) if self.noise else [len(units.masks)]
         for size in sizes:
-            so_far = summary(design, masks, scores)
-            more = next_scores(design, so_far, size, self.seed)
-            ask = np.repeat(design.masks, more)
+            so_far = summary(units, masks, worths)
+            more = next_scores(units, so_far, size, self.seed)
+            ask = np.repeat(units.masks, more)
             visit = np.arange(len(ask)) - np.repeat(np.cumsum(more) - more, more) + np.repeat(so_far.count, more)
-            questions = self._questions(ask, visit)
-            answers = self._answers(questions)
-            found.update(zip(questions, answers, strict=True))
-            masks, scores = np.append(masks, ask), np.append(scores, answers)
+            both = np.concatenate([ask, 2**design.n - 1 - ask])[: members * len(ask)]
+            questions = self._questions(both, np.tile(visit, members), together(design))
+            answers = np.array(self._answers(questions))
+            found.update(zip(questions, answers.tolist(), strict=True))
+            worth = answers[: len(ask)]
+            masks = np.append(masks, ask)
+            worths = np.append(worths, worth - answers[len(ask) :] if design.odd else worth)
         return found
 
     def _sampled(self, indices: Sequence[Index], budget: int, least: int) -> Estimate:
@@ -91,7 +99,7 @@ class Scoring:
             session.tell(rows, np.array(self._answers(questions)))
         return session.estimate()
 
-    def _questions(self, masks: IntN, visit: IntN) -> list[Question]:
+    def _questions(self, masks: IntN, visit: IntN, together: int = 1) -> list[Question]:
         """The evaluation of each visit of a coalition: the same task and replicate bring the same seed to all."""
         n, most = len(self.players), int(visit.max(initial=0)) + 1
         if self.tasks is None and most * 2 ** (n - 1) > MOST_TASKS:
@@ -99,7 +107,7 @@ class Scoring:
                 f"{n} players and {most} scores of one coalition were asked for, which has more tasks than can be "
                 "numbered; say how many tasks there are (--tasks)"
             )
-        tasks, replicates = task_of(masks, visit, n, self.tasks, self.seed)
+        tasks, replicates = task_of(masks, visit, n, self.tasks, self.seed, together)
         pairs, at = np.unique(np.stack([tasks, replicates]), axis=1, return_inverse=True)
         seeds = [int(generator("score", self.seed, int(t), int(r)).integers(2**31)) for t, r in pairs.T]
         present = members_of(masks, n)
@@ -140,7 +148,10 @@ def needed(indices: Sequence[Index]) -> Design:
 
 
 def estimate_of(index: Index, log: Log, *, noise: bool) -> Estimate:
-    """An index from logged scores, flattened; standard errors are clustered by task, NaN where it is not linear.
+    """An index from logged scores, flattened; NaN standard errors where it is not linear.
+
+    Of an odd index whose coalitions share tasks with others it is :func:`crossed_fit`, a little biased; else the mean
+    scores are read, without bias, and standard errors are clustered by task.
 
     Raises:
         UserError: a coalition that is needed has no score.
@@ -158,8 +169,14 @@ def estimate_of(index: Index, log: Log, *, noise: bool) -> Estimate:
         design = index.design()
         complete(design.masks, masks, log.players)
         used = np.isin(masks, design.masks)
-        exact = linear_fit(design, summary(design, masks[used], scores[used]), noise=False)
-        fit = clustered_fit(design, masks, log.tasks(), scores) if noise else exact
+        masks, tasks, worths = masks[used], log.tasks()[used], scores[used]
+        if noise and (crossed := crossed_fit(design, masks, tasks, worths)) is not None:
+            how = ("crossed", "each pair of coalitions scored as often as it matters, compared on shared tasks")
+            fit = crossed
+        elif noise:
+            fit = clustered_fit(design, masks, tasks, worths)
+        else:
+            fit = linear_fit(design, summary(design, masks, worths), noise=False)
         return Estimate(fit.values, fit.stderr, len(scores), distinct, *how, dof=fit.dof)
     complete(np.arange(2**n), masks, log.players)
     table = np.bincount(masks, scores) / np.bincount(masks)
@@ -169,7 +186,7 @@ def estimate_of(index: Index, log: Log, *, noise: bool) -> Estimate:
 
 
 def values_from_log(log: Log, index: str | Index = "shapley", *, noise: bool | None = None) -> Estimate:
-    """An index of a logged game with standard errors, clustered by task.
+    """An index of a logged game with standard errors; see :func:`estimate_of`.
 
     Args:
         log: its evaluations.

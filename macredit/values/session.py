@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from macredit.errors import UserError
-from macredit.rows import BoolN, FloatN, IntN
+from macredit.rows import FloatN, IntN
 from macredit.values.answers import Answers, BoolCN, Plan, answers_of, keys_of, nothing
 from macredit.values.given import coalitions_of, groups_of, named, span, whole, worths_of
 from macredit.values.ladder import METHODS, choose
@@ -122,7 +122,7 @@ class Session:
         """bool[C, n]: the coalitions to evaluate next; no rows when the session is over."""
         left = self.plan.budget - self.evaluations
         while left > 0:
-            waiting = self._asked[~self._answered()]
+            waiting = self._waiting()
             if len(waiting):
                 return waiting[:left]
             if self._settled():
@@ -132,7 +132,7 @@ class Session:
                 break
             if len(self._asked) + len(batch) > self.plan.budget:
                 raise RuntimeError(f"{self.method} asks for more than its budget of {self.plan.budget}")
-            self._asked = np.concatenate([self._asked, batch])
+            self._asked = np.concatenate([self._asked, batch]) if self._rounds else batch
             self._rounds += 1
         return nothing(self.plan.n)
 
@@ -158,7 +158,7 @@ class Session:
         self.evaluations += len(rows)
         if self._on_nan == "retry":
             rows, numbers = rows[~bad], numbers[~bad]
-        self._told.append((rows, np.where(np.isfinite(numbers), numbers, np.nan)))
+        self._told.append((rows, numbers))
 
     def estimate(self) -> Estimate:
         """Values from everything told so far.
@@ -189,13 +189,13 @@ class Session:
             self._told = [(np.concatenate(rows), np.concatenate(numbers))]
         return self._told[0] if self._told else (nothing(self.plan.n), np.zeros(0))
 
-    def _answered(self) -> BoolN:
-        """bool[A]: which of the coalitions asked for have their answer; the j-th request takes the j-th answer."""
+    def _waiting(self) -> BoolCN:
+        """bool[C, n]: the coalitions asked for without an answer; the j-th request takes the j-th answer."""
         rows, _ = self._all_told()
         if self._in_turn(rows):
-            return np.arange(len(self._asked)) < len(rows)
+            return self._asked[len(rows) :].copy()
         before, answers = _ranks(self._asked, rows)
-        return before < answers
+        return self._asked[before >= answers]
 
     def _answers(self, *, whole_batches: bool = False) -> Answers:
         """Everything told, or only the answers to what was asked (so that extra answers do not steer the design)."""
@@ -207,7 +207,9 @@ class Session:
             if fewer:
                 before, requests = _ranks(rows, self._asked)
                 keep &= before < requests
-            self._gathered = known, answers_of(rows[keep], numbers[keep], self._rounds)
+            if not keep.all():
+                rows, numbers = rows[keep], numbers[keep]
+            self._gathered = known, answers_of(rows, numbers, self._rounds)
         return self._gathered[1]
 
     def _in_turn(self, rows: BoolCN) -> bool:

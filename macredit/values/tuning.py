@@ -12,30 +12,54 @@ from scipy.optimize import minimize
 from macredit.rows import FloatN
 from macredit.values.odd_kernels import Joint, Linear, Part, Product, White
 from macredit.values.process import Data, Posterior, Prior
-from macredit.values.ridge import Ridge
+from macredit.values.ridge import Ridge, Size
 
+TUNING_ROWS = 400
+"""Pairs that the prior is fitted to."""
 STEP = 1e-3
 """Of the differences that stand for derivatives in the parameters."""
 
 
-def tuned(data: Data) -> tuple[Prior, bool]:
-    """The better of two priors: interactions of players, and these with a curve over a weighted sum of players.
+def tuned(data: Data) -> tuple[Prior, Prior | None]:
+    """The better of two priors: what players share and their interactions, and these with a curve over a weighted sum.
 
     Each has the parameters of highest posterior density. The curve has n + 2 more; it must raise the log-likelihood
     by (n + 2) log R, twice what the Bayesian information criterion asks (Schwarz 1978), because weights fitted to few
-    answers explain those alone.
+    answers explain those alone. Answers of a few levels only bound the weights, so that many curves explain them all:
+    there the curve must also, fitted to two thirds of the answers, predict the others better.
 
     Returns:
-        The prior, and whether it has a curve.
+        The prior and, if it has a curve, the one like it that is fitted to the first two thirds.
     """
     n = data.x.shape[1]
-    parts: list[Part] = [Linear(n), Product(n, 1.0), Joint(n, 2.0), Joint(n, n / 2)]
-    if not data.noisy:
-        parts.append(White(n))
-    plain, loss = maximised(parts, data)
+    plain, loss = without_curve(data)
+    parts = plain.parts
     bent, lower = maximised([*parts, Ridge(_direction(data))], data)
-    curved = lower + (n + 2) * math.log(len(data.odd)) < loss
-    return (bent if curved else plain), curved
+    if lower + (n + 2) * math.log(len(data.odd)) >= loss:
+        return plain, None
+    some = data.first(first_part(len(data.odd) - 1))
+    curve = maximised([*parts, Ridge(_direction(some))], some)[0]
+    if data.stepped and _missed(curve, some, data) >= _missed(maximised(parts, some)[0], some, data):
+        return plain, None
+    return bent, curve
+
+
+def without_curve(data: Data) -> tuple[Prior, float]:
+    """What players share, what each adds, their interactions; see :func:`maximised`."""
+    n = data.x.shape[1]
+    parts: list[Part] = [Linear(n), Size(n), Product(n, 1.0), Joint(n, 2.0), Joint(n, n / 2)]
+    return maximised(parts if data.noisy else [*parts, White(n)], data)
+
+
+def first_part(rows: int) -> int:
+    """How many of so many pairs a prior is fitted to that is tested on the others."""
+    return 2 * rows // 3
+
+
+def _missed(prior: Prior, known: Data, data: Data) -> float:
+    """Mean squared error at the pairs that are not among the ``known`` first ones."""
+    others = slice(len(known.odd) - 1, len(data.odd) - 1)
+    return float(np.mean((Posterior(prior, known).at(data.x[others]) - data.odd[others]) ** 2))
 
 
 def maximised(parts: Sequence[Part], data: Data) -> tuple[Prior, float]:
