@@ -23,7 +23,7 @@ from macredit.rows import FloatN, IntN
 from macredit.seeds import generator
 from macredit.values.answers import Fit
 from macredit.values.masks import members_of
-from macredit.values.noisy import Design, Scores, summary, variances
+from macredit.values.noisy import Design, Scores, clustered_fit, summary, variances
 from macredit.values.odd_kernels import Linear, Product
 from macredit.values.process import Data
 from macredit.values.tuning import maximised
@@ -40,6 +40,9 @@ DOUBT = 0.3
 """How well repeated scores tell the logarithm of the noise's variance."""
 LEAST = 0.01
 """Independent noise of a difference that there is at least, as a part of the squared span of scores."""
+MOST_GAINED = 2.0
+"""By how much variances are trusted to be below those of means of scores: a fitted prior does not show where it is wrong,
+and does more the fewer scores there are for each coalition."""
 OWN = 0.01
 """Variance that each difference has of its own besides the prior's, as a part of their mean square."""
 
@@ -120,7 +123,9 @@ def crossed_fit(design: Design, masks: IntN, tasks: IntN, scores: FloatN) -> Fit
     noise = _noise_of(played, guess, float(np.ptp(scores)))
     fit = _posterior(half, covariance, played, guess, noise)
     rows = len(played.pair)
-    return fit._replace(stderr=fit.stderr * math.sqrt(rows / max(rows - parameters, 1.0)))
+    told = fit.stderr * math.sqrt(rows / max(rows - parameters, 1.0))
+    unsmoothed = clustered_fit(design, masks, tasks, scores).stderr
+    return fit._replace(stderr=np.maximum(told, unsmoothed / math.sqrt(MOST_GAINED)))
 
 
 def _suits(design: Design) -> bool:
