@@ -17,28 +17,43 @@ from macredit.errors import UserError, missing_extra, unknown
 from macredit.own import own
 from macredit.policy import Policy
 
+from .halves import learning, outgoing, speaking
+
 if TYPE_CHECKING:
     from .chat import ChatServer
+    from .copy_engine import Copy
     from .hf import HF
     from .scripted import Scripted
+    from .served import Served
     from .table import Table
+    from .vllm_engine import VLLM
+    from .vllm_server import VLLMServer
 
 POLICIES: dict[str, str] = {
     "scripted": "scripted:Scripted",
     "table": "table:Table",
     "hf": "hf:HF",
     "chat": "chat:ChatServer",
+    "vllm": "vllm_engine:VLLM",
+    "vllm-server": "vllm_server:VLLMServer",
 }
 
-_ARGUMENT = {"scripted": "style", "table": "replies", "hf": "model", "chat": "model"}
+ENGINES: dict[str, str] = {"copy": "copy_engine:Copy", **{kind: POLICIES[kind] for kind in ("vllm", "vllm-server")}}
+"""What may speak in place of an hf policy while that learns."""
+
+_ARGUMENT = {"scripted": "style", "table": "replies", "hf": "model", "chat": "model", "vllm": "model"}
 """What ARG sets in ``NAME=KIND:ARG``."""
 _HANDED_IN = ("expert", "fumbles", "bases", "name")
 _EXTRAS = {"train": ("torch", "transformers", "peft", "safetensors", "gguf"), "server": ("openai",)}
 """Which extra brings which packages."""
 _OWN = "Class of a Policy, such as a BatchPolicy"
-_CLASSES = {target.split(":")[1]: target.split(":")[0] for target in POLICIES.values()}
+_SERVED, _SHARDED = "served:Served", "sharded:Sharded"
+_CLASSES = {target.split(":")[1]: target.split(":")[0] for target in (*POLICIES.values(), *ENGINES.values(), _SERVED)}
 
-__all__ = ["HF", "POLICIES", "ChatServer", "Scripted", "Table", "make_policies", "make_policy", "parse_policy"]
+__all__ = [
+    "ENGINES", "HF", "POLICIES", "VLLM", "ChatServer", "Copy", "Scripted", "Served", "Table", "VLLMServer",
+    "learning", "make_policies", "make_policy", "outgoing", "parse_engine", "parse_policy", "speaking",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -68,19 +83,34 @@ def make_policy(
         UserError: an unknown kind or setting, or an optional package that is not installed.
     """
     kind, settings = str(spec.get("kind", "")), {key: value for key, value in spec.items() if key != "kind"}
+    if kind == "hf" and settings.get("engine"):
+        return _served(spec, name, {} if bases is None else bases)
     if not kind:
         raise UserError(
             f"unknown kind of policy: {name!r} has the settings {list(settings)} and no kind; expected kind = "
             f"{', '.join(POLICIES)} or module:Class"
         )
+    shards = settings.pop("shards", None) if kind == "hf" else None
     made = _class(kind)
     takes = inspect.signature(made).parameters
     for setting in settings:
         if setting not in takes or setting in _HANDED_IN:
             raise unknown(f"setting of a {kind} policy", setting, [t for t in takes if t not in _HANDED_IN])
+    if shards is not None:
+        sharded: Policy = _load(*_SHARDED.split(":"))(settings, shards, name)
+        return sharded
     offered = {"name": name, "bases": bases, "expert": getattr(env, "expert", None)}
     offered["fumbles"] = getattr(env, "fumbles", None)
     return _made(kind, made, {**settings, **{key: value for key, value in offered.items() if key in takes}})
+
+
+def _served(spec: Mapping[str, Any], name: str, bases: dict[Any, Any]) -> Policy:
+    """An hf policy that learns, and before it the engine that its setting ``engine`` names, or describes by a table."""
+    halves = import_module(".halves", __name__)
+    learner = make_policy(halves.learning(spec), name, bases=bases)
+    engine = make_policy(halves.speaking(spec), name, bases=bases.setdefault("engines", {}))
+    served: Policy = _load(*_SERVED.split(":"))(learner, engine)
+    return served
 
 
 def _made(kind: str, made: type[Any], given: Mapping[str, Any]) -> Policy:
@@ -95,8 +125,9 @@ def _made(kind: str, made: type[Any], given: Mapping[str, Any]) -> Policy:
 
 
 def _class(kind: str) -> type[Any]:
-    if kind in POLICIES:
-        found: type[Any] = _load(*POLICIES[kind].split(":"))
+    known = {**ENGINES, **POLICIES}
+    if kind in known:
+        found: type[Any] = _load(*known[kind].split(":"))
         return found
     if ":" not in kind:
         raise unknown("kind of policy", kind, POLICIES)
@@ -134,6 +165,12 @@ def parse_policy(text: str) -> tuple[str, dict[str, Any]]:
         )
     _class(what)
     return name, {"kind": what}
+
+
+def parse_engine(text: str) -> dict[str, str]:
+    """``copy``, ``vllm`` or ``vllm-server@URL`` of the command line as an engine's spec."""
+    kind, found, url = text.partition("@")
+    return {"kind": kind, "url": url} if found else {"kind": kind}
 
 
 def _short(kind: str, argument: str) -> dict[str, Any]:

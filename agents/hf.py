@@ -10,8 +10,9 @@ from macredit.learn.torch_policy import TorchPolicy
 from macredit.policy import Request, Said
 
 from .models import base_of, is_tiny, load_adapter, load_model, new_adapter
-from .sample import check_sampling, sample
-from .template import History, Template
+from .sample import sample
+from .template import History
+from .voice import Voice, speech
 
 _RATES = {(True, False): 3e-3, (True, True): 1e-2, (False, False): 1e-5, (False, True): 1e-4}
 """Default learning rate by (is it tiny, has it an adapter)."""
@@ -52,10 +53,7 @@ class HF(TorchPolicy):
         bases: dict[Any, Any] | None = None,
     ) -> None:
         trained = base_of(model)
-        self.max_tokens = max_tokens if max_tokens is not None else 4 if is_tiny(trained or model) else 64
-        if self.max_tokens < 1:
-            raise UserError(f"max_tokens was given as {max_tokens}; expected 1 or more")
-        checked = {**check_sampling(sampling or {}), "max_tokens": self.max_tokens}
+        checked = speech(sampling, max_tokens, 4 if is_tiny(trained or model) else 64)
         adapter = None if trained is None and lora is None else f"policy-{name}"  # PEFT confuses names such as "a"
         if adapter is not None and "." in name:
             raise UserError(f"policy name {name!r} has a dot, which an adapter's name may not have; rename the policy")
@@ -69,51 +67,38 @@ class HF(TorchPolicy):
                 load_adapter(module, adapter, model) if trained else new_adapter(module, adapter, model, lora or {})
             )
             bases[source] = module, tokenizer
-        self.template = Template(tokenizer, model, template, template_settings, history)
+        generation = module.generation_config
+        self.voice = Voice(tokenizer, module.config, generation, model, checked, template, template_settings, history)
         self._batch_tokens = batch_tokens
-        ends = module.generation_config.eos_token_id if module.generation_config else None
-        ends = ends if isinstance(ends, list) else [ends]
-        self._stops = frozenset({*ends, tokenizer.eos_token_id, self.template.end} - {None})
-        self._context = getattr(module.config, "max_position_embeddings", None) or 1 << 30
         rate = _RATES[is_tiny(source[0]), adapter is not None]
         super().__init__(name, module, tokenizer, adapter, lambda: load_model(*source)[0], checked, rate)
 
     def say(self, batch: Sequence[Request]) -> list[Said]:
         """One reply a request; prompts of like length are computed together."""
-        prompts = [self.template.prompt(request) for request in batch]
-        said: dict[int, Said] = {b: self._said(prompt, (), ()) for b, prompt in enumerate(prompts)}
-        self.activate()
+        prompts = [self.voice.template.prompt(request) for request in batch]
+        said: dict[int, Said] = {b: self.voice.said(prompt) for b, prompt in enumerate(prompts)}
         for group in self._groups(prompts):
-            uniforms = [batch[b].rng().random(self._room(prompts[b])) for b in group]
-            replies = sample(self.module, [prompts[b] for b in group], uniforms, self._stops, self.sampling, self._pad)
+            uniforms = [batch[b].rng().random(self.voice.room(prompts[b])) for b in group]
+            asked = [prompts[b] for b in group]
+            with self.speaking(asked):
+                replies = sample(self.module, asked, uniforms, self.voice.stops, self.sampling, self._pad)
             for b, (ids, logps) in zip(group, replies, strict=True):
-                said[b] = self._said(prompts[b], tuple(ids), tuple(logps))
+                said[b] = self.voice.said(prompts[b], tuple(ids), tuple(logps))
         return [said[b] for b in range(len(batch))]
 
     def dictate(self, request: Request, text: str) -> Said:
         """What would have been recorded had the policy said ``text``: ids to imitate, without log-probabilities."""
-        return Said(text, prompt_ids=self.template.prompt(request), token_ids=self.template.reply(text))
-
-    def _room(self, prompt: Sequence[int]) -> int:
-        """How many ids a reply may have."""
-        return min(self.max_tokens, self._context - len(prompt))
+        return self.voice.dictate(request, text)
 
     def _groups(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Indices of prompts that are computed at once, short ones first; prompts that leave no room get no reply."""
         group: list[int] = []
         for b in sorted(range(len(prompts)), key=lambda b: len(prompts[b])):
-            if self._room(prompts[b]) < 1:
+            if self.voice.room(prompts[b]) < 1:
                 continue
-            if group and (len(group) + 1) * (len(prompts[b]) + self.max_tokens) > self._batch_tokens:
+            if group and (len(group) + 1) * (len(prompts[b]) + self.sampling["max_tokens"]) > self._batch_tokens:
                 yield group
                 group = []
             group.append(b)
         if group:
             yield group
-
-    def _said(self, prompt: tuple[int, ...], ids: tuple[int, ...], logps: tuple[float, ...]) -> Said:
-        return Said(
-            self.tokenizer.decode(ids, skip_special_tokens=True), prompt_ids=prompt, token_ids=ids, logprobs=logps,
-            finish="stop" if ids and ids[-1] in self._stops else "length", sampling=self.sampling,
-            usage={"prompt": len(prompt), "sampled": len(ids)},
-        )  # fmt: skip

@@ -64,6 +64,34 @@ def _no_model(model: str, why: str) -> UserError:
     )
 
 
+def plain_folder(model: str, into: Path) -> str:
+    """A hub id or a folder that others can load: ``model`` itself, or what it is made of, written to ``into``."""
+    if not is_tiny(model) and not model.endswith(".gguf"):
+        return model
+    module, tokenizer = load_model(model)
+    module.save_pretrained(into)
+    tokenizer.save_pretrained(into)
+    return str(into)
+
+
+def digest(model: str) -> str:
+    """Names a model without loading it: of every file of a folder its name, size and middle; of a hub id the id."""
+    found = hashlib.blake2b(model.encode() if not Path(model).is_dir() else b"", digest_size=4)
+    for path in sorted(Path(model).iterdir()) if Path(model).is_dir() else ():
+        if path.is_file():
+            size = path.stat().st_size
+            found.update(f"{path.name} {size}".encode())
+            with path.open("rb") as file:
+                file.seek(size // 2)
+                found.update(file.read(1 << 16))
+    return found.hexdigest()
+
+
+def rank_of(folder: str) -> int:
+    """The rank of an exported adapter."""
+    return int(json.loads((Path(folder) / "adapter_config.json").read_text())["r"])
+
+
 def base_of(folder: str) -> str | None:
     """The base model that an adapter folder names; None if it is no adapter folder."""
     try:
@@ -91,12 +119,24 @@ def new_adapter(module: Any, name: str, base: str, lora: Mapping[str, Any]) -> P
     seed = hashlib.blake2b(json.dumps([name, base]).encode(), digest_size=7).digest()
     with torch.random.fork_rng(devices=[]), _calm():
         torch.manual_seed(int.from_bytes(seed, "big"))
-        if isinstance(module, PeftModel):
-            module.add_adapter(name, config)
-        else:
-            module = get_peft_model(module, config, adapter_name=name)
+        try:
+            if isinstance(module, PeftModel):
+                module.add_adapter(name, config)
+            else:
+                module = get_peft_model(module, config, adapter_name=name)
+        except ValueError:
+            raise _no_targets(module, base, given["targets"]) from None
     module.peft_config[name].base_model_name_or_path = str(Path(base).resolve()) if Path(base).exists() else base
     return module
+
+
+def _no_targets(module: Any, base: str, targets: Any) -> UserError:
+    linear = {key.rpartition(".")[2] for key, part in module.named_modules() if isinstance(part, torch.nn.Linear)}
+    return UserError(
+        f"LoRA looked for {targets!r} in {base!r} ({type(module).__name__}) and found none it can adapt; its "
+        f"linear layers are called {', '.join(sorted(linear)) or 'nothing: there are none'}; name some of its layers "
+        "as targets"
+    )
 
 
 def load_adapter(module: Any, name: str, folder: str) -> PeftModel:

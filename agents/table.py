@@ -14,6 +14,7 @@ import numpy as np
 from macredit.episode import write_atomically
 from macredit.errors import UserError, unknown
 from macredit.learn import LearnerConfig, Objective, State, TrainRow
+from macredit.learn.handover import Weights
 from macredit.learn.loss import FloatK
 from macredit.policy import BatchPolicy, Request, Said
 
@@ -158,6 +159,11 @@ class Table(BatchPolicy):
         self.logits = {_context(name): np.array(logits) for name, logits in state.tensors.items()}
         self._updates = state.scalars["updates"]
         self.version = f"{self._origin}.{self._updates}"
+
+    def receive(self, weights: Weights) -> None:
+        """Speak with a learner's logits."""
+        self.logits = {_context(name): np.array(logits) for name, logits in weights.tensors.items()}
+        self.version = weights.version
 
     def export(self, folder: str | os.PathLike[str]) -> None:
         """Write ``table.json``: replies and logits."""

@@ -15,6 +15,7 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn
 
 from macredit.bounds import Within, check_bounds
+from macredit.cluster.settings import RayConfig
 from macredit.credit import METHODS, Method
 from macredit.errors import UserError, unknown
 from macredit.learn import LearnerConfig
@@ -79,6 +80,8 @@ class TrainConfig:
     """Held-out tasks; 0: no evaluation."""
     evaluate_k: Annotated[int, Within(1)] = 4
     """Episodes a held-out task."""
+    staleness: Annotated[int, Within(0)] = 0
+    """Steps that rollouts run ahead of learning, in updates their weights lack; more than 0 needs an engine."""
     success: float = 1.0
     """A reward of at least this solves a task (for pass@k)."""
     save_every: Annotated[int, Within(0)] = 10
@@ -105,6 +108,8 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     learner: Mapping[str, Any] = field(default_factory=dict)
     """Settings of every learner that differ from the method's (see ``LearnerConfig``)."""
+    ray: RayConfig | None = None
+    """A cluster to compute it on; none: this process."""
 
     def json(self) -> dict[str, Any]:
         """The JSON form, as runs keep it."""

@@ -44,6 +44,12 @@ class Ledger:
         self.prompt_tokens_cached += cached
         self.sampled_tokens += usage.get("sampled", 0)
 
+    def add(self, other: Ledger) -> None:
+        """Add another's counters; not its seconds, since both may have run at the same time."""
+        for name, value in other.json().items():
+            if name != "seconds":
+                setattr(self, name, getattr(self, name) + value)
+
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Add the wall time of a block; of blocks within blocks only the outermost counts."""

@@ -6,7 +6,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from macredit.env import Snapshot, TeamEnv, parse
 from macredit.episode import Episode, Turn
@@ -15,6 +15,9 @@ from macredit.ledger import Ledger
 from macredit.policy import Chat, Policy, Request, Said, opening, tag
 from macredit.seeds import Continuation, Key
 from macredit.units import Coalition, Link, MessageUnit, TurnUnit
+
+if TYPE_CHECKING:
+    from macredit.elsewhere import Elsewhere
 
 T = TypeVar("T")
 
@@ -28,6 +31,8 @@ class World:
 
     env: TeamEnv
     policies: Mapping[str, Policy]
+    elsewhere: Elsewhere | None = None
+    """Who plays instead, in other processes; None: this process."""
 
     def __post_init__(self) -> None:
         for name, policy in self.policies.items():
@@ -99,20 +104,25 @@ class Memory:
     """Replies on record: a call whose policy, sampling, prompt and key equal a recorded one is not made again."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[str, ...], Said] = {}
+        self._said: dict[str, dict[tuple[str, ...], Said]] = {}
 
     @staticmethod
     def name(policy: Policy, request: Request) -> tuple[str, ...]:
-        """What a reply depends on."""
-        return policy.name, policy.version, json.dumps(policy.sampling, sort_keys=True), request.fingerprint()
+        """What a reply depends on; its task comes first, since no call of one task equals a call of another."""
+        sampling = json.dumps(policy.sampling, sort_keys=True)
+        return request.key.task, policy.name, policy.version, sampling, request.fingerprint()
 
     def keep(self, name: tuple[str, ...], said: Said) -> None:
         """Put a reply on record."""
-        self._said[name] = said
+        self._said.setdefault(name[0], {})[name] = said
 
     def recall(self, name: tuple[str, ...]) -> Said | None:
         """The reply on record, if there is one."""
-        return self._said.get(name)
+        return self._said.get(name[0], {}).get(name)
+
+    def of(self, task: str) -> Mapping[tuple[str, ...], Said]:
+        """Everything on record about one task."""
+        return self._said.get(task, {})
 
 
 class Scene:
@@ -273,6 +283,8 @@ def play(
         on_end: called with each episode as it ends (not in order).
         in_flight: episodes alive at once.
     """
+    if world.elsewhere is not None:
+        return world.elsewhere.play(plans, ledger or Ledger(), memory, on_end)
     stage = _Stage(world, ledger or Ledger(), memory)
     waiting = deque(enumerate(plans))
     place: dict[Scene, int] = {}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
@@ -18,34 +18,31 @@ from macredit.bounds import check_bounds
 from macredit.collect import Fanout, tree
 from macredit.config import RunConfig, learner_config
 from macredit.credit import Credits, Method, resolve
+from macredit.elsewhere import Learns
 from macredit.episode import Episode, read_episodes, write_atomically, write_episodes
 from macredit.errors import UserError
 from macredit.evaluate import evaluate
 from macredit.learn import Learner, imitation_rows, train_rows
+from macredit.learn.handover import HandsOver
+from macredit.learn.team_critic import critic_in
 from macredit.ledger import Ledger
+from macredit.overlap import Ahead
 from macredit.policy import Said
 from macredit.progress import Tick, progress
 from macredit.retrace import key_of, retrace
 from macredit.rollout import Plan, Scene, World, play
 from macredit.rows import rows_of
 from macredit.seeds import Key
+from macredit.trackers import Opener, Tracker, flat, tracking
 from macredit.whatif import WhatIf
 
 KEEP = 2
 """Checkpoints kept: the newest, and one before it."""
 
 
-class Tracker(Protocol):
-    """Anything that takes numbers by step, such as TensorBoard's writer."""
-
-    def add_scalar(self, tag: str, data: float, step: int) -> None:
-        """Take one number."""
-        ...
-
-
 def train(
     world: World, config: RunConfig, out: Path, *, solo: World | None = None, resume: bool = False,
-    trackers: Sequence[Tracker] = (),
+    trackers: Mapping[str, Opener] | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Train a team.
 
@@ -56,7 +53,7 @@ def train(
             and, at the end, one exported policy folder per learner.
         solo: one agent alone on the same tasks, evaluated beside the team.
         resume: go on from the newest checkpoint.
-        trackers: get every number too.
+        trackers: name → opener of what gets every number too (see :mod:`macredit.trackers`).
 
     Returns:
         One dict of metrics a step.
@@ -64,24 +61,45 @@ def train(
     Raises:
         UserError: a policy that cannot learn, a checkpoint of another model, or a budget too small for the method.
     """
-    run = Run(world, config, out, solo, trackers)
+    run = Run(world, config, out, solo)
     if resume:
         run.load()
     else:
         run.begin()
-        run.evaluate()
-    with progress("training", config.train.steps, run.step) as tick:
-        while run.step < config.train.steps:
-            episodes = run.collect()
-            credits = run.credit(episodes)
-            learned = run.learn(credits)
-            run.record(episodes, credits, learned, tick)
-            if run.due(config.train.evaluate_every):
-                run.evaluate()
-            if run.due(config.train.save_every):
-                run.save()
+    t = config.train
+    with tracking(trackers or {}, out, config.json(), resume) as run.trackers:
+        run.hand_over()
+        if not resume:
+            run.evaluate()
+        with (
+            progress("training", t.steps, run.step) as tick,
+            Ahead(run.rollout, run.step, t.steps, t.staleness) as ahead,
+        ):
+            while run.step < t.steps:
+                begun = perf_counter()
+                batch = ahead.take()
+                learned = run.learn(batch.credits)
+                ahead.wait()
+                handed = run.hand_over()
+                run.record(batch, learned, handed, perf_counter() - begun, tick)
+                if run.due(t.evaluate_every):
+                    run.evaluate()
+                if run.due(t.save_every):
+                    run.save()
     run.export()
     return run.metrics
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step learns from."""
+
+    episodes: Sequence[Episode]
+    credits: Credits
+    whatif: WhatIf
+    """The replays behind the credits."""
+    staleness: int
+    """How many updates were missing in the weights that spoke, of those that came before this step's."""
 
 
 @dataclass
@@ -107,18 +125,35 @@ class Run:
             )
         self.method, self.settings = resolve(chosen.name, chosen.preset, chosen.settings)
         self.learners = learners(self.world, self.method, self.config.learner)
+        needs = self.method.needs_with(self.settings)
+        self.critic = critic_in(self.world, t.staleness) if "critic" in needs else None
+        self._valued: dict[str, Any] = {}
+        self._check_staleness()
         self.ledger = Ledger()
         self.whatif = WhatIf(())
         self.metrics: list[dict[str, Any]] = []
-        self._begun = perf_counter()
+
+    def _check_staleness(self) -> None:
+        if self.config.train.staleness:
+            for name, learner in self.learners.items():
+                if not isinstance(learner.policy, HandsOver):
+                    raise UserError(
+                        f"staleness is {self.config.train.staleness}, but policy {name!r} speaks with the very weights "
+                        "that learn; put an engine before it (--engine copy), or leave staleness at 0"
+                    )
 
     # -- the stages ---------------------------------------------------------------------------------------------------
 
-    def collect(self) -> list[Episode]:
-        """This step's episodes: a group a task, or a tree where the method needs one."""
-        self._begun = perf_counter()
+    def rollout(self, step: int) -> Batch:
+        """A step's episodes and the credit for them, all with the weights handed over last."""
+        staleness = step - self.step
+        episodes = self.collect(step)
+        return Batch(episodes, *self.credit(episodes), staleness)
+
+    def collect(self, step: int) -> list[Episode]:
+        """A step's episodes: a group a task, or a tree where the method needs one."""
         t = self.config.train
-        again, first = divmod(self.step * t.tasks, t.pool) if t.pool else (0, self.step * t.tasks)
+        again, first = divmod(step * t.tasks, t.pool) if t.pool else (0, step * t.tasks)
         names = [f"t{first + i}" for i in range(t.tasks)]
         if "tree" not in self.method.needs:
             return play(self.world, self._plans(names, t.group, again), ledger=self.ledger)
@@ -130,28 +165,42 @@ class Run:
         members = range(again * group, (again + 1) * group)
         return [Plan(f"{name}-{g}", Key(self.config.train.seed, name, g)) for name in names for g in members]
 
-    def credit(self, episodes: Sequence[Episode]) -> Credits:
-        """Who earned the reward: the method's credits and advantages."""
+    def credit(self, episodes: Sequence[Episode]) -> tuple[Credits, WhatIf]:
+        """Who earned the reward: the method's credits and advantages, and the replays behind them."""
         chosen = self.config.method
-        self.whatif = WhatIf(
+        whatif = WhatIf(
             episodes, self.world if "replay" in self.method.needs else None, absence=chosen.absence,
-            players=chosen.players, replicates=chosen.replicates, ledger=self.ledger,
+            players=chosen.players, replicates=chosen.replicates, ledger=self.ledger, critic=self.critic,
         )  # fmt: skip
         rows = rows_of(episodes, getattr(self.settings, "invalid_penalty", 0.0))
-        return self.method.run(rows, self.settings, self.whatif)
+        return self.method.run(rows, self.settings, whatif), whatif
 
     def learn(self, credits: Credits) -> dict[str, dict[str, float]]:
-        """One update of each policy on its own rows."""
-        return {name: learner.update(train_rows(credits, name)) for name, learner in self.learners.items()}
+        """One update of each policy on its own rows, and of the critic on all: their credit is computed without it."""
+        self._valued = self.critic.fit(credits.rows) if self.critic is not None else {}
+        rows = {name: train_rows(credits, name) for name in self.learners}
+        if self.world.elsewhere is not None:
+            return self.world.elsewhere.learn(rows)
+        return {name: learner.update(rows[name]) for name, learner in self.learners.items()}
+
+    def hand_over(self) -> dict[str, dict[str, float]]:
+        """New weights to the engines that speak, where others do than those that learn; what it cost and showed."""
+        policies = {name: learner.policy for name, learner in self.learners.items()}
+        return {name: policy.hand_over() for name, policy in policies.items() if isinstance(policy, HandsOver)}
 
     def record(
-        self, episodes: Sequence[Episode], credits: Credits, learned: Mapping[str, Mapping[str, float]], tick: Tick
-    ) -> None:
+        self, batch: Batch, learned: Mapping[str, Mapping[str, float]], handed: Mapping[str, Mapping[str, float]],
+        seconds: float, tick: Tick,
+    ) -> None:  # fmt: skip
         """Write the step's numbers."""
         self.step += 1
-        seconds = perf_counter() - self._begun
-        row = {"step": self.step, **summary(episodes, credits), "seconds": seconds, "learners": learned}
-        tokens = sum(len(turn.token_ids or ()) for episode in episodes for turn in episode.turns)
+        self.whatif = batch.whatif
+        row = {"step": self.step, **summary(batch.episodes, batch.credits), "seconds": seconds, "learners": learned}
+        if handed:
+            row |= {"hand_over": handed, "staleness": batch.staleness}
+        if self._valued:
+            row["critic"] = self._valued
+        tokens = sum(len(turn.token_ids or ()) for episode in batch.episodes for turn in episode.turns)
         row["tokens_per_second"] = tokens / seconds
         row["cost"] = self.ledger.json()
         self._log(row)
@@ -198,8 +247,7 @@ class Run:
         with (self.out / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         for tracker in self.trackers:
-            for tag, value in flat(row):
-                tracker.add_scalar(tag, value, self.step)
+            tracker.log(flat(row), self.step)
 
     def save(self) -> None:
         """A checkpoint, whole or not at all; the oldest go. The last episodes are kept with all replayed outcomes."""
@@ -208,6 +256,8 @@ class Run:
         shutil.rmtree(part, ignore_errors=True)
         for name, learner in self.learners.items():
             learner.save(part / name)
+        if self.critic is not None:
+            self.critic.save(part)
         about = {"step": self.step, "ledger": self.ledger.json(), "method": self.method.name}
         write_atomically(part / "run.json", json.dumps(about).encode())
         write_episodes(self.out / "episodes.jsonl", self.whatif.recorded())
@@ -229,6 +279,8 @@ class Run:
         self.ledger.load(about["ledger"])
         for name, learner in self.learners.items():
             learner.load(found[-1] / name)
+        if self.critic is not None:
+            self.critic.load(found[-1])
         self.metrics = [row for row in read_metrics(self.out) if row["step"] <= self.step]
         write_atomically(self.out / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self.metrics).encode())
 
@@ -238,7 +290,7 @@ class Run:
             learner.policy.export(self.out / name)
 
 
-def learners(world: World, method: Method, settings: Mapping[str, Any]) -> dict[str, Learner]:
+def learners(world: World, method: Method, settings: Mapping[str, Any]) -> dict[str, Learns]:
     """One learner for each policy that speaks for a trainable agent.
 
     Raises:
@@ -255,6 +307,8 @@ def learners(world: World, method: Method, settings: Mapping[str, Any]) -> dict[
         )
     config = learner_config(method, settings)
     speakers = {agent.policy: world.speaker(agent.name, {}) for agent in team.agents if agent.trainable}
+    if world.elsewhere is not None:
+        return dict(world.elsewhere.learners_of(speakers, config))
     return {name: Learner(policy, config) for name, policy in speakers.items()}
 
 
@@ -280,7 +334,7 @@ def summary(episodes: Sequence[Episode], credits: Credits) -> dict[str, Any]:
     }
 
 
-def retell(world: World, episode: Episode, learners: Mapping[str, Learner]) -> Episode:
+def retell(world: World, episode: Episode, learners: Mapping[str, Learns]) -> Episode:
     """A recorded episode with the ids that the learners' policies would have sampled had they said it.
 
     Raises:
@@ -294,17 +348,6 @@ def retell(world: World, episode: Episode, learners: Mapping[str, Learner]) -> E
     return scene.episode()
 
 
-def flat(row: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
-    """The numbers of nested metrics, as (``a/b``, value)."""
-    out: list[tuple[str, float]] = []
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            out += flat(value, f"{prefix}{name}/")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            out.append((prefix + name, float(value)))
-    return out
-
-
 def read_metrics(run: Path) -> list[dict[str, Any]]:
     """The rows of a run's ``metrics.jsonl``; a line that a kill cut off is left out."""
     rows = []
@@ -312,14 +355,3 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
         with contextlib.suppress(ValueError):
             rows.append(json.loads(line))
     return rows
-
-
-def tensorboard(folder: Path) -> Tracker:
-    """TensorBoard's writer (extra ``tensorboard``)."""
-    try:
-        from tensorboard.summary import Writer
-    except ImportError:
-        from macredit.errors import missing_extra
-
-        raise missing_extra("tensorboard", "tensorboard") from None
-    return cast(Tracker, Writer(str(folder)))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from macredit.rows import teams_of
 from macredit.seeds import Continuation, Key
 from macredit.team import Team
 from macredit.units import Coalition, Grain, TurnUnit, Unit, calls, units_by_turn, units_of
+
+if TYPE_CHECKING:
+    from macredit.learn.critic import Values
 
 Absence = Literal["null_message", "reference_policy", "removed"]
 """What it means that an agent is not there: it says nothing, another policy speaks for it, or the graph lacks it."""
@@ -97,6 +100,7 @@ class WhatIf:
         reuse: take recorded replies where nothing they depend on changed.
         ledger: counts the cost.
         on_end: called with each replay as it ends.
+        critic: says what messages return without playing on, for methods that need one.
     """
 
     def __init__(
@@ -111,6 +115,7 @@ class WhatIf:
         reuse: bool = True,
         ledger: Ledger | None = None,
         on_end: Callable[[Episode], None] | None = None,
+        critic: Values | None = None,
     ) -> None:
         if replicates < 1:
             raise UserError(f"replicates is {replicates}; expected at least 1")
@@ -121,6 +126,7 @@ class WhatIf:
         self.episodes, self.world = tuple(episodes), world
         self.absence, self.players, self.replicates = absence, players, replicates
         self.continuation, self.reuse, self.on_end = continuation, reuse, on_end
+        self.critic = critic
         self.ledger = ledger if ledger is not None else Ledger()
         self.memory = Memory() if reuse else None
         self.warnings: list[str] = []

@@ -2,14 +2,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from macredit.credit.method import Credits
 from macredit.episode import Episode, Turn
 from macredit.errors import UserError
 from macredit.learn import TrainRow, imitation_rows, train_rows
-from macredit.learn.batch import by_gradient, by_sequence, cost, micro_batches, shared_prefix, tokens_of
+from macredit.learn.batch import by_gradient, tokens_of
 from macredit.rows import FloatN, IntN, rows_of
 from macredit.team import Agent, Team
 
@@ -72,42 +70,9 @@ def plain(length: int, sequence: int) -> TrainRow:
     return TrainRow(np.arange(length), mask, np.zeros(length), 1.0, 1.0, sequence)
 
 
-@given(st.lists(st.tuples(st.integers(2, 90), st.integers(0, 5)), min_size=1, max_size=20), st.integers(4, 400))
-def test_micro_batches_keep_sequences_whole_and_save(shape: list[tuple[int, int]], budget: int) -> None:
-    rows = [plain(length, sequence) for length, sequence in shape]
-    batches = micro_batches(rows, budget)
-    assert sorted(map(id, rows)) == sorted(id(row) for batch in batches for row in batch)
-    homes = [{row.sequence for row in batch} for batch in batches]
-    assert sum(map(len, homes)) == len({row.sequence for row in rows})
-    for batch, home in zip(batches, homes, strict=True):
-        assert len(home) == 1 or cost(batch) <= budget
-        assert cost(batch) <= sum(cost(unit) + 64 for unit in by_sequence(batch))  # 64: a pass less
-
-
 def said(prompt: list[int], reply: list[int], sequence: int = 0, advantage: float = 1.0) -> TrainRow:
     ids = np.array(prompt + reply)
     return TrainRow(ids, np.arange(len(ids)) >= len(prompt), np.zeros(len(ids)), advantage, 1.0, sequence)
-
-
-def test_a_shared_prefix_ends_before_the_id_that_predicts() -> None:
-    role = list(range(40))
-    one, two = said([*role, 50, 51], [1, 2]), said([*role, 60], [1, 2, 3])
-    assert shared_prefix([one, two]) == 40  # 50 differs from 60
-    assert shared_prefix([one, one]) == 41  # of 42 prompt ids, the last predicts the reply
-    assert shared_prefix([one]) == 0
-    assert shared_prefix([said(role[:16], [1]), said(role[:16], [1])]) == 0  # 15 is short
-    assert cost([one]) == 44
-    assert cost([one, two]) == 40 + 2 * (4 + 5)  # rests of 4 and 4 ids, 40 / 8 kept for each row
-
-
-def test_micro_batches_share_the_longest_prefixes() -> None:
-    role = list(range(200))
-    alone = said([*role, *range(300, 400)], [1], sequence=9)
-    group = [said([*role, *range(400, 500)], [1] * n, sequence=n) for n in (1, 2, 3)]
-    other = said(list(range(1000, 1300)), [1], sequence=10)
-    # group: 299 + 3 (4 + 299 / 8) = 423; alone 301; united 200 + 4 (103 + 200 / 8) = 712 <= 423 + 301 + 64
-    assert [len(batch) for batch in micro_batches([group[2], other, alone, *group[:2]], 4096)] == [4, 1]
-    assert [len(batch) for batch in micro_batches([group[2], other, alone, *group[:2]], 500)] == [1, 3, 1]
 
 
 def test_a_sequence_is_idle_when_nothing_in_it_has_a_gradient() -> None:
@@ -123,3 +88,8 @@ def test_flat_tokens() -> None:
     assert tokens.advantage.tolist() == [1, 1, -1]
     assert tokens.coefficient == pytest.approx([0.25, 0.25, 0.5])  # weights 1, 1, 2 over 4
     assert tokens.part(1, 3).sequence.tolist() == [7, 8]
+
+
+def test_a_correction_multiplies_the_advantage_of_each_token() -> None:
+    row = replace(plain(3, 7), advantage=-2.0, correction=np.array([9.0, 0.5, 1.5]))
+    assert tokens_of([row]).advantage.tolist() == [-1.0, -3.0]

@@ -333,7 +333,8 @@ def test_settings_are_checked(monkeypatch: pytest.MonkeyPatch, settings: dict[st
 
 def test_the_client_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    monkeypatch.delitem(sys.modules, "macredit.agents.chat")
+    for module in ("chat", "server"):
+        monkeypatch.delitem(sys.modules, f"macredit.agents.{module}")
     with pytest.raises(UserError, match=r'pip install "macredit\[server\]"'):
         make_policy({"kind": "chat", "model": "m", "url": "http://127.0.0.1:1/v1"})
 

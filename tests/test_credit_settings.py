@@ -58,7 +58,7 @@ def test_settings_that_cannot_be_meant(given: dict[str, Any], message: str) -> N
         ("dr_mas", "best", {}, "expected one of paper, code, balanced"),
         ("sharp", "code", {}, "method 'sharp' has no preset 'code'; expected one of paper"),
         ("difference", "paper", {"eps": 1}, "difference has no settings"),
-        ("c3", "code", {"variant": "value_assisted"}, "needs a critic"),
+        ("c3", "code", {"variant": "value"}, "expected one of reward_only, value_only, value_assisted"),
         ("c3", "paper", {"alternatives": 1}, "expected at least 2"),
         ("m_grpo", "paper", {"depth": 0}, "expected at least 1"),
     ],

@@ -78,14 +78,14 @@ def test_logprobs_are_those_of_the_sampled_ids() -> None:
 def test_ids_go_on_where_they_ended() -> None:
     policy = tiny()
     said = policy.say([asked(0)])[0]
-    prompt = policy.template.prompt(follow_up(said))
+    prompt = policy.voice.template.prompt(follow_up(said))
     before = (said.prompt_ids or ()) + (said.token_ids or ())
     assert prompt[: len(before)] == before
     assert policy.tokenizer.decode(prompt[len(before) :]) == "<|end|><|user|>more<|end|><|assistant|>"
     ended = Said(said.text, said.prompt_ids, (*(said.token_ids or ()), policy.tokenizer.eos_token_id))
-    assert policy.template.prompt(follow_up(ended)) == prompt  # the sampled end is not written twice
+    assert policy.voice.template.prompt(follow_up(ended)) == prompt  # the sampled end is not written twice
     other = Said(said.text)  # said by somebody without ids: rendered from the text
-    assert policy.tokenizer.decode(policy.template.prompt(follow_up(other))).endswith(
+    assert policy.tokenizer.decode(policy.voice.template.prompt(follow_up(other))).endswith(
         "<|user|>more<|end|><|assistant|>"
     )
 
@@ -112,7 +112,7 @@ def test_distribution_matches_the_model() -> None:
 def test_truncated_sampling() -> None:
     batch = [asked(g) for g in range(300)]
     with torch.no_grad():
-        prompt = torch.tensor([tiny().template.prompt(batch[0])])
+        prompt = torch.tensor([tiny().voice.template.prompt(batch[0])])
         p = torch.softmax(tiny().module(input_ids=prompt).logits[0, -1], -1).numpy()
     order = np.argsort(-p)
     nucleus = order[: 1 + int(np.searchsorted(np.cumsum(p[order]), 0.1))]  # the fewest with at least 0.1
@@ -130,7 +130,7 @@ def test_truncated_sampling() -> None:
 
 def test_no_room_for_a_reply() -> None:
     policy = tiny()
-    policy._context = 20
+    policy.voice.context = 20
     said = policy.say([asked(0, "x" * 30), asked(1, "")])
     assert (said[0].text, said[0].finish, said[0].token_ids) == ("", "length", ())
     assert len(said[1].token_ids or ()) == 20 - len(said[1].prompt_ids or ())
@@ -152,7 +152,7 @@ def test_a_template_that_rewrites_history_is_named() -> None:
         tiny(template=REWRITING)
     policy = tiny(template=REWRITING, history="render")
     said = Said("<think>hm</think>yes", (1,), (2,))
-    assert policy.tokenizer.decode(policy.template.prompt(follow_up(said))) == (
+    assert policy.tokenizer.decode(policy.voice.template.prompt(follow_up(said))) == (
         "<|system|>You help.<|end|><|user|>hello<|end|><|assistant|>yes<|end|><|user|>more<|end|><|assistant|>"
     )
 
@@ -244,3 +244,10 @@ def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
 def test_an_adapters_rank_is_at_least_one() -> None:
     with pytest.raises(UserError, match="LoRA rank is -3"):
         make_policy({"kind": "hf", "model": "tiny", "lora": {"rank": -3}}, name="p")
+
+
+@pytest.mark.parametrize("targets", [["query_key_value"], "no_such_.*"])
+def test_layers_that_an_adapter_does_not_find_are_named(targets: object) -> None:
+    with pytest.raises(UserError, match=r"LoRA looked for .*(query_key_value|no_such).* in 'tiny'.*q_proj") as told:
+        tiny(lora={"rank": 2, "targets": targets})
+    assert "LlamaForCausalLM" in str(told.value)

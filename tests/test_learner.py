@@ -9,9 +9,10 @@ import pytest
 from macredit.agents import HF, make_policy
 from macredit.errors import UserError
 from macredit.learn import Learner, LearnerConfig, Objective, TrainRow
-from macredit.learn.batch import by_sequence, micro_batches, shared_prefix
+from macredit.learn.batch import by_sequence
 from macredit.learn.learner import Metrics
 from macredit.learn.loss import Aggregate, Ratio
+from macredit.learn.pack import packed, packs
 from macredit.policy import Chat, Request
 from macredit.seeds import Key
 
@@ -112,16 +113,25 @@ def written(prompt: str, reply: str, advantage: float, sequence: int) -> TrainRo
 
 
 SHARING: dict[str, tuple[int, list[TrainRow]]] = {
-    "ragged": (
-        49, [written(ROLE + ask, "no" * n, n - 2.5, n) for n, ask in enumerate(("a?", "bcd?", "", "efghij?"), start=1)]
-    ),
-    "two prompts": (
-        50, [written(ROLE + ask, reply, 1.0, n) for n, (ask, reply) in enumerate(zip("aabb", "wxyz", strict=True))]
-    ),
-    "one row": (0, [written(ROLE, "yes", 1.0, 0)]),
-    "one prompt": (49, [written(ROLE, reply, len(reply) - 1.5, n) for n, reply in enumerate(("a", "ab", "ab", "c"))]),
-    "nothing in common": (0, [written(ask, "yes" * n, 1.0, n) for n, ask in enumerate(("abc", "bc", "c"), start=1)]),
-    "one sequence": (50, [written(ROLE + "a" * n, "yes", 1.0, 0) for n in range(1, 4)]),
+    # ids computed: of each row all before the last, what rows begin with alike (from 16 ids on) once
+    "ragged": (50 + 3 + 7 + 5 + 14, [
+        written(ROLE + ask, "no" * n, n - 2.5, n) for n, ask in enumerate(("a?", "bcd?", "", "efghij?"), start=1)
+    ]),
+    "two prompts": (50 + 1 + 1, [
+        written(ROLE + ask, reply, 1.0, n) for n, (ask, reply) in enumerate(zip("aabb", "wxyz", strict=True))
+    ]),
+    "one row": (52, [written(ROLE, "yes", 1.0, 0)]),
+    "one prompt": (51, [written(ROLE, reply, len(reply) - 1.5, n) for n, reply in enumerate(("a", "ab", "ab", "c"))]),
+    "nothing in common": (5 + 7 + 9, [
+        written(ask, "yes" * n, 1.0, n) for n, ask in enumerate(("abc", "bc", "c"), start=1)
+    ]),
+    "a conversation": (50 + 20 + 20 + 9, [
+        written(ROLE + "it goes on and then?" * n, "it goes on", 1.0, 0) for n in range(3)
+    ]),
+    "a fork": (50 + 20 + 2 * 16 + 3 * 5, [
+        written(ROLE + "it goes on and then?" + ask, "so 1 2", 1.0, n)
+        for n, ask in enumerate(("", "where it is cold", "once it was warm"))
+    ]),
 }  # fmt: skip
 
 
@@ -131,8 +141,8 @@ def test_a_shared_prefix_computed_once_changes_nothing(kind: str, case: str) -> 
     expected, rows = SHARING[case]
     learner = learner_of(kind, LearnerConfig(ratio="sequence-mean", clip_high=1e9, clip_low=1, dual_clip=None))
     learner.imitate(rows)  # or half of a fresh adapter has no gradient
-    assert shared_prefix(rows) == expected
-    assert len(micro_batches(rows, 10**6)) == 1
+    assert len(packed(rows).ids) == expected
+    assert len(packs(rows, 10**6)) == 1
 
     together = gradients(learner, rows, 10**6)
     again, policy = gradients(learner, rows, 10**6), learner.policy
@@ -167,12 +177,12 @@ def _gradients_one_by_one(policy: HF, rows: Sequence[TrainRow]) -> list[np.ndarr
 
 
 def passes(learner: Learner, rows: Sequence[TrainRow]) -> tuple[list[int], Metrics]:
-    """How many rows each forward pass of an update had, and the update's metrics."""
+    """How many ids each forward pass of an update had, and the update's metrics."""
     seen: list[int] = []
     policy = learner.policy
     assert isinstance(policy, HF)
     hook = policy.module.register_forward_pre_hook(
-        lambda _, __, inputs: seen.append(len(inputs["input_ids"])), with_kwargs=True
+        lambda _, __, inputs: seen.append(inputs["input_ids"].numel()), with_kwargs=True
     )
     metrics = learner.update(rows)
     hook.remove()
@@ -187,7 +197,7 @@ def test_rows_without_a_gradient_count_but_are_not_computed() -> None:
     for one, two in zip(few, whole, strict=True):  # 2 + 4 + 6 + 8 trained ids move, 1 + 2 + 2 + 1 do not
         assert np.allclose(20 / 26 * one, two, atol=1e-6 * np.abs(one).max())
     seen, metrics = passes(learner, [*idle, *moving])
-    assert seen == [1, 4]  # the prefix, the rows that move
+    assert seen == [SHARING["ragged"][0]]
     assert metrics["tokens"] == 26
 
 
@@ -268,6 +278,7 @@ def test_metrics(kind: str) -> None:
     learner = learner_of(kind, LearnerConfig(kl=0.5))
     first, second = learner.update(rows_of(learner)), learner.update(rows_of(learner, seed=1))
     expected = {"loss", "tokens", "clip_fraction", "kl", "kl_reference", "gradient", "entropy", "rate"}
+    expected |= {"mismatch_mean", "mismatch_max", "mismatch_k3"}
     assert first.keys() == second.keys() == expected
     assert first["kl"] == pytest.approx(0, abs=1e-6)  # the first step is on policy
     assert first["kl_reference"] == pytest.approx(0, abs=1e-6)

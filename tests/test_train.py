@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from macredit.cli import main, world_of
-from macredit.cli.train import solo_world
+from macredit.cli.words import solo_world
 from macredit.config import AgentConfig, MethodConfig, RunConfig, TrainConfig
 from macredit.credit import METHODS
 from macredit.envs import make_env
 from macredit.episode import write_episodes
 from macredit.errors import UserError
 from macredit.rollout import World, play, tasks_of
-from macredit.train import Run, flat, train
+from macredit.train import Run, train
 from macredit.whatif import WhatIf
 
 TABLES = {"*": {"kind": "table", "replies": ["help", "pass"]}, "planner": {"kind": "scripted", "style": "perfect"}}
@@ -63,9 +63,8 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path: Path, kind: str) -> 
     broken = Run(world_of(own), own, tmp_path / "broken")
     broken.begin()
     for _ in range(3):  # a checkpoint after step 2, then the run dies after step 3
-        episodes = broken.collect()
-        credits = broken.credit(episodes)
-        broken.record(episodes, credits, broken.learn(credits), lambda *_, **__: None)
+        batch = broken.rollout(broken.step)
+        broken.record(batch, broken.learn(batch.credits), {}, 1.0, lambda *_, **__: None)
         if broken.due(own.train.save_every):
             broken.save()
     with (tmp_path / "broken" / "metrics.jsonl").open("a") as file:
@@ -137,7 +136,7 @@ def test_a_pool_of_tasks_comes_again_with_new_members(tmp_path: Path) -> None:
     names = []
     for step in range(3):
         run.step = step
-        names.append([e.id for e in run.collect()])
+        names.append([e.id for e in run.collect(run.step)])
     assert names[0] == [f"t{t}-{g}" for t in range(4) for g in range(2)]
     assert names[1] == [f"t{t}-{g}" for t in range(4, 8) for g in range(2)]
     assert names[2] == [f"t{t}-{g}" for t in range(4) for g in (2, 3)]
@@ -281,30 +280,6 @@ def test_the_baseline_is_spoken_for_by_the_very_policy_that_learns() -> None:
     alone = solo_world(run, world)
     assert alone.env.team.names == ("solver",)
     assert alone.speaker("solver", {}) is world.policies["planner"]
-
-
-def test_metrics_are_flattened_for_trackers(tmp_path: Path) -> None:
-    assert flat({"a": 1, "b": {"c": 2.5, "d": None}, "e": "x", "f": True}) == [("a", 1.0), ("b/c", 2.5)]
-    got: list[tuple[str, float, int]] = []
-
-    class Notes:
-        def add_scalar(self, tag: str, data: float, step: int) -> None:
-            got.append((tag, data, step))
-
-    own = config(steps=1)
-    train(world_of(own), own, tmp_path, trackers=[Notes()])
-    assert ("step", 1.0, 1) in got
-    assert {tag for tag, _, _ in got} >= {"reward", "credit/a", "learners/a/loss"}
-
-
-def test_tensorboard_files(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from macredit.train import tensorboard
-
-    writer = tensorboard(tmp_path)
-    writer.add_scalar("reward", 0.5, 1)
-    writer.flush()  # type: ignore[attr-defined]
-    assert list(tmp_path.glob("events.*"))
 
 
 def test_a_run_that_ended_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from macredit.cli.critics import named_critic
 from macredit.cli.options import Json
 from macredit.cli.replays import AS_RECORDED, Replays, replaying, truth_of
 from macredit.cli.screen import say, show
 from macredit.cli.words import pairs
+from macredit.credit import resolve
 from macredit.errors import UserError
 from macredit.report import Report
 
@@ -23,6 +25,7 @@ def credit(
     preset: str = "paper",
     set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=True, negative="")] = (),
     replays: Replays = AS_RECORDED,
+    critic: str = "",
     json_: Json = False,
 ) -> None:
     """One method on recorded episodes: credit and advantage of every turn.
@@ -32,13 +35,17 @@ def credit(
         method: A credit method; `macredit methods` lists them.
         preset: paper, code (what the released code does) or balanced.
         set_: KEY=VALUE, a setting of the method.
+        critic: A run's folder, for the critic trained in it, or cross-fit, for critics of the record's other tasks.
         json_: Print one JSON object and nothing else.
     """
     from macredit.measure import run_method
     from macredit.tables import turns_table
 
+    settings = pairs(set_, plain=True)
     with replaying(episodes, replays) as whatif:
-        result = run_method(method, whatif, preset, pairs(set_, plain=True))
+        if critic:
+            whatif.critic = named_critic(whatif, critic, *resolve(method, preset, settings))
+        result = run_method(method, whatif, preset, settings)
     credits = result.credits
     if credits is None:
         raise UserError(result.error or f"{method} gave no credit")

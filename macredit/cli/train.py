@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from macredit.cli.cluster import Ray, cluster_of, worlds
 from macredit.cli.options import Arguments, Data, Output, Policies
 from macredit.cli.report import report_of
 from macredit.cli.screen import say, show
-from macredit.cli.words import env_args, named, world_of
+from macredit.cli.words import env_args, named
 from macredit.config import RunConfig, TrainConfig, read_config
 from macredit.errors import UserError
-from macredit.rollout import World
 
 
 @Parameter(name="*")
@@ -39,13 +38,18 @@ def train(
     policy: Policies = (),
     model: str = "",
     lora: int = 0,
+    engine: str = "",
     method: str = "",
     preset: str = "",
     settings: TrainFlags = NO_FLAGS,
     rate: float | None = None,
     out: Output = Path("run"),
     resume: Path | None = None,
+    track: str = "",
     tensorboard: Annotated[bool, Parameter(negative="")] = False,
+    ray: Ray = None,
+    ray_workers: int = 0,
+    ray_engines: int | None = None,
 ) -> None:
     """Train a team: rollouts, credit, one update per policy; evaluated on held-out tasks.
 
@@ -54,15 +58,20 @@ def train(
         env: The environment.
         model: One Hugging Face model for every agent not named by --policy: a hub id, a folder, a .gguf file or tiny.
         lora: Rank of an adapter per agent on that model; 0: a full model each.
+        engine: What speaks for every hf policy while that learns; may be changed with --resume.
         method: The credit method.
         preset: Its preset.
         rate: Learning rate.
         out: The run's folder.
         resume: Go on with the run in this folder.
-        tensorboard: Also write TensorBoard's files into the run's folder.
+        track: Trackers that get every number too: tensorboard,wandb,mlflow,trackio; a resumed run keeps its own.
+        tensorboard: The same as --track tensorboard.
+        ray_workers: Rollout workers on Ray, instead of the [ray] table's 2.
+        ray_engines: Engines on Ray that speak for them, instead of the table's 0. A run's folder does not keep where it
+            was computed: say --ray again with --resume, or leave it out.
     """
     from macredit.tables import training_table
-    from macredit.train import tensorboard as writer
+    from macredit.trackers import openers, recorded
     from macredit.train import train as train_team
 
     if resume is not None:
@@ -73,12 +82,14 @@ def train(
     else:
         run = read_config(config) if config else RunConfig({})
         run = _changed(run, env, env_args(arg, data), named(policy), model, lora, method, preset, vars(settings), rate)
+    run = with_engine(run, engine) if engine else run
     if run.train.steps < 1:
         raise UserError(f"steps is {run.train.steps}; expected at least 1")
-    world = world_of(run)
-    solo = solo_world(run, world) if run.train.solo else None
-    trackers = [writer(out / "tensorboard")] if tensorboard else []
-    metrics = train_team(world, run, out, solo=solo, resume=resume is not None, trackers=trackers)
+    asked = [*filter(None, track.split(",")), *["tensorboard"] * tensorboard, *(recorded(out) if resume else ())]
+    trackers = openers(asked)
+    where, run = cluster_of(run, ray, ray_workers, ray_engines), replace(run, ray=None)
+    with worlds(run, where) as (world, solo):
+        metrics = train_team(world, run, out, solo=solo, resume=resume is not None, trackers=trackers)
     report_of(out).save(out / "report.html")
     show(training_table(metrics))
     say(f"run: {out}; report: {out / 'report.html'}; use a trained agent by --policy NAME={out}/NAME")
@@ -102,20 +113,16 @@ def _changed(
     )
 
 
-def solo_world(run: RunConfig, world: World) -> World:
-    """The same tasks for one agent alone, spoken for by the orchestrator's policy, as trained as it is by then."""
-    from macredit.envs import ENVS, env_class, make_env
+def with_engine(run: RunConfig, engine: str) -> RunConfig:
+    """A configuration whose every hf policy speaks through an engine.
 
-    def takes_solo(name: str) -> bool:
-        return "solo" in signature(env_class(name)).parameters
+    Raises:
+        UserError: there is no hf policy.
+    """
+    from macredit.agents import parse_engine
 
-    if not takes_solo(run.env["name"]):
-        raise UserError(
-            f"solo was asked for, but {run.env['name']} has no form for one agent alone; leave it out, or take "
-            f"{' or '.join(filter(takes_solo, ENVS))}"
-        )
-    args = {**run.env, "solo": True}
-    env = make_env(args.pop("name"), **args)
-    lead = world.env.team[world.env.team.orchestrator].policy
-    env.team = env.team.casting(policies=dict.fromkeys(env.team.names, lead))
-    return World(env, {lead: world.policies[lead]})
+    about = parse_engine(engine)
+    served = {name: {**spec, "engine": about} for name, spec in run.policies.items() if spec.get("kind") == "hf"}
+    if not served:
+        raise UserError(f"--engine {engine} was given, and no policy is of kind hf; give --model, or leave it out")
+    return replace(run, policies={**run.policies, **served})

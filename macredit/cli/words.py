@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from macredit.config import RunConfig
+from macredit.env import TeamEnv
 from macredit.errors import UserError, unknown
 from macredit.rollout import World
 from macredit.whatif import REFERENCE
@@ -20,6 +22,20 @@ def world_of(config: RunConfig) -> World:
         UserError: an unknown name, or an agent for whom nobody speaks.
     """
     from macredit.agents import make_policies
+
+    env = env_of(config)
+    world = World(env, make_policies(specs_of(config, env), env))
+    for name in env.team.names:
+        world.speaker(name, {})
+    return world
+
+
+def env_of(config: RunConfig) -> TeamEnv:
+    """The environment of a configuration, its team as that casts it.
+
+    Raises:
+        UserError: an unknown name.
+    """
     from macredit.envs import make_env
 
     about = dict(config.env)
@@ -38,6 +54,15 @@ def world_of(config: RunConfig) -> World:
         policies={a.name: a.policy for a in config.agents if a.policy},
         frozen=[a.name for a in config.agents if not a.trainable],
     )
+    return env
+
+
+def specs_of(config: RunConfig, env: TeamEnv) -> dict[str, Mapping[str, Any]]:
+    """Each policy's kind and settings; ``*`` stands for everyone not named.
+
+    Raises:
+        UserError: a policy that speaks for nobody.
+    """
     specs = dict(config.policies)
     default = specs.pop("*", None)
     if default is not None:
@@ -46,10 +71,31 @@ def world_of(config: RunConfig) -> World:
     for name in specs:
         if name not in speakers:
             raise unknown("policy (it speaks for nobody)", name, speakers)
-    world = World(env, make_policies(specs, env))
-    for name in env.team.names:
-        world.speaker(name, {})
-    return world
+    return specs
+
+
+def solo_world(run: RunConfig, world: World) -> World:
+    """The same tasks for one agent alone, spoken for by the orchestrator's policy, as trained as it is by then."""
+    lead = world.env.team[world.env.team.orchestrator].policy
+    return World(solo_env(run, lead), {lead: world.policies[lead]})
+
+
+def solo_env(run: RunConfig, lead: str) -> TeamEnv:
+    """The environment's form for one agent alone, spoken for by the policy ``lead``."""
+    from macredit.envs import ENVS, env_class, make_env
+
+    def takes_solo(name: str) -> bool:
+        return "solo" in signature(env_class(name)).parameters
+
+    if not takes_solo(run.env["name"]):
+        raise UserError(
+            f"solo was asked for, but {run.env['name']} has no form for one agent alone; leave it out, or take "
+            f"{' or '.join(filter(takes_solo, ENVS))}"
+        )
+    args = {**run.env, "solo": True}
+    env = make_env(args.pop("name"), **args)
+    env.team = env.team.casting(policies=dict.fromkeys(env.team.names, lead))
+    return env
 
 
 def pairs(given: Sequence[str], plain: bool = False) -> dict[str, Any]:

@@ -91,6 +91,11 @@ def one(players: int) -> int:  # noqa: ARG001 (other methods need it)
     return 1
 
 
+def nothing(settings: Any) -> frozenset[Need]:  # noqa: ARG001 (other methods need them)
+    """No settings need anything more."""
+    return frozenset()
+
+
 def no_index(settings: Mapping[str, Any]) -> str | None:  # noqa: ARG001 (other methods need them)
     """The credit estimates no index of a cooperative game."""
     return None
@@ -110,6 +115,8 @@ class Method:
     estimand: str
     paper: str
     """Author, year, arXiv id."""
+    needs_more: Callable[[Any], frozenset[Need]] = nothing
+    """Settings → what these need besides ``needs``, such as a critic."""
     index: Callable[[Mapping[str, Any]], str | None] = no_index
     """All settings by name → the exact index (``shapley``, ``banzhaf``, ``loo``) that the credit estimates."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"paper": {}})
@@ -126,3 +133,7 @@ class Method:
     mean counts it once."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The survey's labels (arXiv 2604.09459): ``setting``, ``granularity``, ``methodology``."""
+
+    def needs_with(self, settings: Any) -> frozenset[Need]:
+        """Everything it needs with these settings."""
+        return self.needs | self.needs_more(settings)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,11 +18,6 @@ from macredit.rows import Rows, rows_of
 
 if TYPE_CHECKING:
     from macredit.credit.method import Credits
-
-_SHORTEST_PREFIX = 16
-"""Shorter shared prefixes are not worth a pass of their own."""
-_PASS = 64
-"""What another pass costs besides its tokens, in tokens: every weight is read, and gets its gradient added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +36,8 @@ class TrainRow:
     """Code of the unit of ratio and loss it belongs to."""
     reference: FloatK | None = None
     """float[L]: log-probability under the reference policy; None: no KL term."""
+    correction: FloatK | None = None
+    """float[L]: importance weight of learner against behaviour, a factor of the advantage; None: 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +65,17 @@ def tokens_of(rows: Sequence[TrainRow], aggregate: Aggregate = "token-mean", len
     weight = np.repeat(np.array([row.weight for row in rows], dtype=np.float64), count)
     return Tokens(
         old=np.concatenate([row.logprob[row.mask] for row in rows]),
-        advantage=np.repeat(np.array([row.advantage for row in rows], dtype=np.float64), count),
+        advantage=np.concatenate([_advantages(row) for row in rows]),
         coefficient=coefficients(weight, sequence, aggregate, length),
         sequence=sequence,
         reference=_references(rows),
     )
+
+
+def _advantages(row: TrainRow) -> FloatK:
+    """float[K]: the advantage of each trained token."""
+    advantage = np.full(int(row.mask.sum()), row.advantage, dtype=np.float64)
+    return advantage if row.correction is None else advantage * row.correction[row.mask]
 
 
 def _references(rows: Sequence[TrainRow]) -> FloatK | None:
@@ -97,46 +99,6 @@ def by_gradient(rows: Iterable[TrainRow]) -> tuple[list[TrainRow], list[TrainRow
         moves = any(row.advantage != 0 or row.reference is not None for row in unit)
         (moving if moves else idle).extend(unit)
     return moving, idle
-
-
-def micro_batches(rows: Iterable[TrainRow], batch_tokens: int) -> list[list[TrainRow]]:
-    """Rows in groups that cost at most ``batch_tokens`` each (see :func:`cost`), no sequence split.
-
-    Rows that begin alike become neighbours; then the two neighbouring groups whose union saves most are united, until
-    no union saves anything. A sequence that costs more on its own is a group of its own.
-    """
-
-    def saved(one: list[TrainRow], two: list[TrainRow]) -> float:
-        union = cost(one + two)
-        return cost(one) + cost(two) + _PASS - union if union <= batch_tokens else -1.0
-
-    batches = sorted(by_sequence(rows), key=lambda unit: unit[0].ids.tolist())
-    gains = [saved(one, two) for one, two in pairwise(batches)]
-    while gains and max(gains) >= 0:
-        n = gains.index(max(gains))
-        batches[n : n + 2] = [batches[n] + batches[n + 1]]
-        near = slice(max(n - 1, 0), n + 2)
-        gains[near] = [saved(one, two) for one, two in pairwise(batches[near])]
-    return batches
-
-
-def cost(rows: Sequence[TrainRow]) -> float:
-    """What computing rows at once costs, in tokens: the prefix they share once, the padded rest of each.
-
-    The keys and values of a shared prefix are kept for every row, about an eighth of what a token keeps in all.
-    """
-    shared = shared_prefix(rows)
-    rest = max(len(row.ids) for row in rows) - shared
-    return shared + len(rows) * (rest + shared / 8)
-
-
-def shared_prefix(rows: Sequence[TrainRow]) -> int:
-    """How many ids rows begin with alike, none of which predicts a trained id; 0 where that saves next to nothing."""
-    length = min(int(row.mask.argmax()) for row in rows) - 1
-    for row in rows[1:]:
-        differs = rows[0].ids[:length] != row.ids[:length]
-        length = int(differs.argmax()) if differs.any() else length
-    return length if len(rows) > 1 and length >= _SHORTEST_PREFIX else 0
 
 
 def train_rows(credit: Credits, policy: str) -> list[TrainRow]:

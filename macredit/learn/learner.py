@@ -21,7 +21,8 @@ from macredit.bounds import Within
 from macredit.episode import write_atomically
 from macredit.errors import UserError, missing_extra
 from macredit.learn import loss as losses
-from macredit.learn.batch import Tokens, TrainRow, by_sequence, tokens_of
+from macredit.learn.batch import Tokens, TrainRow, by_gradient, by_sequence, tokens_of
+from macredit.learn.correction import Correction, correct, mismatch
 from macredit.learn.loss import Aggregate, FloatK, Loss, Ratio
 from macredit.policy import Policy, Request, Said
 from macredit.seeds import generator
@@ -64,9 +65,23 @@ class LearnerConfig:
     max_norm: Annotated[float, Within(0)] = 1.0
     """Gradients with a larger norm are scaled down to it."""
     batch_tokens: Annotated[int, Within(1)] = 4096
-    """Computed tokens (see ``batch.cost``) in one micro-batch; more rows are accumulated."""
+    """Tokens computed at once (see ``pack.packs``); more rows are accumulated."""
     seed: int = 0
     """Order of minibatches."""
+    correction: Correction = "none"
+    """Truncated importance weights of the learner against the behaviour: ``none``, by ``token``, by ``sequence``."""
+    correction_cap: Annotated[float, Within(1)] = 2.0
+    """The largest such weight."""
+    chunk: Annotated[int, Within(1)] = 1024
+    """Tokens whose logits over the whole vocabulary are alive at once."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What matrices are multiplied in; what learns, softmax and loss stay float32."""
+    checkpointing: bool = False
+    """Forget what is inside a layer and compute it again for the gradient: less memory, a third more time."""
+    compile: bool = False
+    """Compile the layers with torch.compile; sampling is not compiled."""
+    offload: bool = False
+    """Keep the optimiser's moments in main memory between updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +109,15 @@ class Objective:
         kl = losses.kl_k3(logp, tokens.reference, tokens.coefficient)
         return Loss(loss.value + c.kl * kl.value, loss.gradient + c.kl * kl.gradient, loss.clipped)
 
-    def metrics(self, logp: FloatK, tokens: Tokens) -> Metrics:
-        """What is worth watching, over a whole batch: loss, share of clipped tokens, k3 of the step's movement."""
+    def metrics(self, logp: FloatK, tokens: Tokens, computed: int | None = None) -> Metrics:
+        """What is worth watching, over a whole batch: loss, share of clipped tokens, k3 of the step's movement.
+
+        The mismatch between learner and behaviour is that of the first ``computed`` tokens (None: all).
+        """
         loss = self(logp, tokens)
         shown = {"loss": loss.value, "tokens": float(len(logp))}
         if not self.imitate:
+            shown |= mismatch(logp[:computed], tokens.old[:computed])
             uniform = np.full(len(logp), 1.0 / len(logp))
             moved = losses.kl_k3(tokens.old, logp, uniform).value
             shown |= {"clip_fraction": float(loss.clipped.mean()), "kl": moved}
@@ -181,23 +200,40 @@ class Learner:
         self.policy.prepare(self.config)
 
     def update(self, rows: Sequence[TrainRow]) -> Metrics:
-        """Learn from one rollout; without rows nothing changes, the optimiser included."""
+        """Learn from one rollout; without rows nothing changes, the optimiser included.
+
+        Metrics are means over the optimiser steps; ``mismatch_mean``, ``_max`` and ``_k3`` are those before the first.
+        """
         if self.config.kl and rows:
             reference = self.policy.logprobs(rows, reference=True)
             rows = [replace(row, reference=logp) for row, logp in zip(rows, reference, strict=True)]
-        return self._learn(rows, Objective(self.config))
+        rows, shown = self._corrected(rows)
+        return self._learn(rows, Objective(self.config)) | shown
+
+    def _corrected(self, rows: Sequence[TrainRow]) -> tuple[Sequence[TrainRow], Metrics]:
+        """Rows with importance weights, if asked for, and the mismatch they come from."""
+        moving = by_gradient(rows)[0]
+        if self.config.correction == "none" or not moving:
+            return rows, {}
+        before = self.policy.logprobs(moving)
+        pairs = [(logp[row.mask], row.logprob[row.mask]) for logp, row in zip(before, moving, strict=True)]
+        shown = mismatch(*(np.concatenate(side) for side in zip(*pairs, strict=True)))
+        corrected, cut = correct(moving, before, self.config.correction, self.config.correction_cap)
+        became = {id(row): new for row, new in zip(moving, corrected, strict=True)}
+        return [became.get(id(row), row) for row in rows], shown | {"correction_cut": cut}
 
     def imitate(self, rows: Sequence[TrainRow]) -> Metrics:
         """Raise the likelihood of recorded replies (a warm start)."""
         return self._learn(rows, Objective(self.config, imitate=True))
 
     def _learn(self, rows: Sequence[TrainRow], objective: Objective) -> Metrics:
-        """``epochs`` × ``minibatches`` optimiser steps; metrics are means over them."""
+        """``epochs`` × ``minibatches`` optimiser steps; metrics are means over them, the mismatch that of the first."""
         if not rows:
             return {}
         steps = [self.policy.update(batch, objective) for batch in self._minibatches(rows)]
         self.rollouts += 1
-        return {name: float(np.mean([step[name] for step in steps])) for name in steps[0]}
+        means = {name: float(np.mean([step[name] for step in steps if name in step])) for name in steps[0]}
+        return means | {name: value for name, value in steps[0].items() if name.startswith("mismatch")}
 
     def _minibatches(self, rows: Sequence[TrainRow]) -> Iterator[list[TrainRow]]:
         """Each epoch's rows in ``minibatches`` parts of whole sequences; in the order given if there is one part."""

@@ -25,7 +25,7 @@ Ratio = Literal["token", "sequence-mean", "sequence-product"]
 
 _AGGREGATES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "dr-grpo", "seq-mean-token-sum-norm")
 _RATIOS = ("token", "sequence-mean", "sequence-product")
-_LARGEST_LOG_RATIO = 20.0
+LARGEST_LOG_RATIO = 20.0
 """Log-ratios are cut here, far outside every clip range, so that a ratio never overflows."""
 
 
@@ -107,7 +107,7 @@ def ppo(
         raise unknown("ratio level", ratio, _RATIOS)
     code, count = _units(sequence, ratio)
     summed = np.bincount(code, logp - old, minlength=len(count))
-    rho = np.exp(np.clip(summed / count, -_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO))[code]
+    rho = np.exp(np.clip(summed / count, -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO))[code]
     free = -advantage * rho
     held = -advantage * np.clip(rho, 1.0 - clip_low, 1.0 + clip_high)
     loss, clipped = np.maximum(free, held), held > free
@@ -130,7 +130,7 @@ def _units(sequence: IntK, ratio: Ratio) -> tuple[IntK, FloatK]:
 
 def kl_k3(logp: FloatK, reference: FloatK, coefficient: FloatK) -> Loss:
     """Σ c_j k_j with k = exp(d) − d − 1, d = reference − logp: Schulman's k3 estimate of KL(policy ‖ reference)."""
-    d = np.clip(reference - logp, -_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO)
+    d = np.clip(reference - logp, -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
     value = float(coefficient @ (np.expm1(d) - d))
     return Loss(value, -coefficient * np.expm1(d), np.zeros(len(logp), dtype=np.bool_))
 

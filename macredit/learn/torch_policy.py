@@ -6,27 +6,37 @@ The module stays in evaluation mode, so that training sees the probabilities tha
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-from transformers import DynamicCache, get_scheduler
+from torch.distributed.tensor import DTensor
+from transformers import get_scheduler
 from transformers.utils.logging import disable_progress_bar
 
-from macredit.learn.batch import TrainRow, by_gradient, micro_batches, shared_prefix
+from macredit.learn.attention import plain_model
+from macredit.learn.batch import TrainRow, by_gradient
 from macredit.learn.learner import LearnerConfig, Metrics, Objective, State
 from macredit.learn.loss import FloatK
+from macredit.learn.origin import of_adapter, origin
+from macredit.learn.pack import packs
+from macredit.learn.resources import compile_layers, move_moments, multiplied_in, named_when_memory_is_out
+from macredit.learn.scoring import Scorer
+from macredit.learn.vocabulary import Scored
 from macredit.policy import BatchPolicy
 
+_LESS = (
+    "lower the learner's batch_tokens, which are computed at once, or chunk, or set checkpointing, offload or "
+    "precision = 'bfloat16'"
+)
 disable_progress_bar()  # loading and saving of single files; macredit shows its own progress
 
 
@@ -57,9 +67,9 @@ class TorchPolicy(BatchPolicy):
         self._original, self._reference = original, None
         self._default_rate = rate
         self._parameters: dict[str, Tensor] = {
-            key: p for key, p in module.named_parameters() if adapter is None or _of_adapter(key, adapter)
+            key: p for key, p in module.named_parameters() if adapter is None or of_adapter(key, adapter)
         }
-        self._origin, self._updates = _digest(module, adapter), 0
+        self._origin, self._updates = origin(module, adapter), 0
         self._config = LearnerConfig()
         super().__init__(name, version=f"{self._origin}.0", sampling=sampling)
 
@@ -73,11 +83,30 @@ class TorchPolicy(BatchPolicy):
         if self.adapter is not None:
             self.module.set_adapter(self.adapter)
 
+    @contextmanager
+    def speaking(self, prompts: Sequence[Sized]) -> Iterator[None]:
+        """This policy's adapter computes, in the precision it learns in, so that it samples from what it trains.
+
+        Compiled layers compute as if they were not: sampling has shapes that change with every token.
+        """
+        self.activate()
+        with ExitStack() as stack:
+            stack.enter_context(named_when_memory_is_out(self.name, prompts, "lower its batch_tokens or max_tokens"))
+            stack.enter_context(multiplied_in(self._config.precision, self.device))
+            if self._config.compile:
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            yield
+
     # -- Trainable ------------------------------------------------------------------------------------------------
 
     def prepare(self, config: LearnerConfig) -> None:
         """AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101) over this policy's parameters alone, and its schedule."""
         self._config = config
+        if config.precision != "float32":
+            for p in self._parameters.values():
+                p.data = p.data.float()
+        if config.compile:
+            compile_layers(self.module)
         rate = self._default_rate if config.rate is None else config.rate
         self._optimizer = torch.optim.AdamW(self._parameters.values(), lr=rate, weight_decay=config.weight_decay)
         self._schedule = get_scheduler(config.schedule, self._optimizer, config.warmup, config.steps)
@@ -85,9 +114,10 @@ class TorchPolicy(BatchPolicy):
     def logprobs(self, rows: Sequence[TrainRow], reference: bool = False) -> list[FloatK]:
         """float[L] a row, 0 where the mask is False; under the model before training if ``reference``."""
         found: dict[int, FloatK] = {}
-        with torch.no_grad(), self._referring(reference) as module:
-            for batch in micro_batches(rows, self._config.batch_tokens):
-                logp = _array(_log_probabilities(module, batch, self._pad, self._temperature)[0])
+        with torch.no_grad(), self._referring(reference) as module, self._ready(module, rows, gradient=False):
+            batches = packs(rows, self._config.batch_tokens)
+            for batch, scored in zip(batches, self._scored(module, batches), strict=True):
+                logp = _array(scored[0])
                 ends = np.cumsum([row.mask.sum() for row in batch])
                 for row, part in zip(batch, np.split(logp, ends[:-1]), strict=True):
                     found[id(row)] = np.zeros(len(row.ids))
@@ -95,7 +125,7 @@ class TorchPolicy(BatchPolicy):
         return [found[id(row)] for row in rows]
 
     def update(self, rows: Sequence[TrainRow], loss: Objective) -> Metrics:
-        """One optimiser step, accumulated over micro-batches that add up to the whole batch exactly.
+        """One optimiser step, accumulated over packs that add up to the whole batch exactly.
 
         Rows that cannot move the policy (:func:`macredit.learn.batch.by_gradient`) count in the coefficients but are
         not computed; the metrics take them as they were sampled, with −log-probability, whose mean is the entropy, for
@@ -103,32 +133,36 @@ class TorchPolicy(BatchPolicy):
         schedule go on.
         """
         moving, idle = (rows, []) if loss.imitate else by_gradient(rows)
-        batches = micro_batches(moving, self._config.batch_tokens)
+        batches = packs(moving, self._config.batch_tokens)
         tokens = loss.tokens([row for batch in (*batches, idle) for row in batch])
         self.activate()
         for p in self._parameters.values():
             p.grad = torch.zeros_like(p)
         logps, entropies, start = [], [], 0
-        for batch in batches:
-            logp, entropy = _log_probabilities(self.module, batch, self._pad, self._temperature)
-            logps.append(_array(logp).astype(np.float64))
-            entropies.append(_array(entropy))
-            slope = loss(logps[-1], tokens.part(start, start + len(logp))).gradient
-            (torch.as_tensor(slope, dtype=logp.dtype, device=logp.device) * logp).sum().backward()  # type: ignore[no-untyped-call]
-            start += len(logp)
-        logps.append(tokens.old[start:])
-        entropies.append(-tokens.old[start:])
+        with self._ready(self.module, rows, gradient=True):
+            for logp, entropy in self._scored(self.module, batches):
+                logps.append(_array(logp).astype(np.float64))
+                entropies.append(_array(entropy))
+                slope = loss(logps[-1], tokens.part(start, start + len(logp))).gradient
+                (torch.as_tensor(slope, dtype=logp.dtype, device=logp.device) * logp).sum().backward()  # type: ignore[no-untyped-call]
+                start += len(logp)
+            norm, rate = self._step()
+        shown = loss.metrics(np.concatenate([*logps, tokens.old[start:]]), tokens, start)
+        entropy_K = np.concatenate([*entropies, -tokens.old[start:]])
+        return shown | {"gradient": norm, "entropy": float(entropy_K.mean()), "rate": rate}
+
+    def _step(self) -> tuple[float, float]:
+        """Move along the accumulated gradient: its norm, and the learning rate."""
         norm = torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._config.max_norm)
         rate = self._optimizer.param_groups[0]["lr"]
+        if self._config.offload:
+            move_moments(self._optimizer, self.device)
         self._optimizer.step()
+        if self._config.offload:
+            move_moments(self._optimizer, torch.device("cpu"))
         self._schedule.step()
         self._count(self._updates + 1)
-        shown = loss.metrics(np.concatenate(logps), tokens)
-        return shown | {
-            "gradient": float(norm),
-            "entropy": float(np.concatenate(entropies).mean()),
-            "rate": float(rate),
-        }
+        return float(norm), float(rate)
 
     def state(self) -> State:
         """Parameters, both moments and step of AdamW, schedule."""
@@ -177,12 +211,26 @@ class TorchPolicy(BatchPolicy):
         pad = self.tokenizer.pad_token_id
         return int(pad if pad is not None else self.tokenizer.eos_token_id)
 
-    @property
-    def _temperature(self) -> float:
-        return float(self.sampling.get("temperature", 1.0))
-
     def _count(self, updates: int) -> None:
         self._updates, self.version = updates, f"{self._origin}.{updates}"
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        return Scorer(self.module, self.name)
+
+    def _scored(self, module: Any, batches: Sequence[Sequence[TrainRow]]) -> Iterator[Scored]:
+        """Each pack's scores, computed when they are asked for."""
+        for rows in batches:
+            yield self._scorer(module, rows, float(self.sampling.get("temperature", 1.0)), self._config.chunk)
+
+    @contextmanager
+    def _ready(self, module: Any, rows: Sequence[TrainRow], gradient: bool) -> Iterator[None]:
+        """A module computes rows as this policy's config says."""
+        with (
+            named_when_memory_is_out(self.name, [row.ids for row in rows], _LESS),
+            self._scorer.ready(module, self._config, gradient),
+        ):
+            yield
 
     @contextmanager
     def _referring(self, reference: bool) -> Iterator[Any]:
@@ -201,64 +249,14 @@ class TorchPolicy(BatchPolicy):
 
 def cache_argument(module: Any) -> str:
     """What a model's forward calls its cache: the older name of transformers, or the newer."""
-    inner = module.get_base_model() if hasattr(module, "get_base_model") else module
-    return "cache" if "cache" in inspect.signature(inner.forward).parameters else "past_key_values"
-
-
-def _log_probabilities(module: Any, rows: Sequence[TrainRow], pad: int, temperature: float) -> tuple[Tensor, Tensor]:
-    """float[K] log-probabilities of the masked ids, rows one after another, and the entropies where they stand.
-
-    The prefix that all rows share is computed once, with gradient. What follows is padded at its end, where no causal
-    attention looks: it needs no attention mask.
-    """
-    device = next(module.parameters()).device
-    shared = shared_prefix(rows)
-    inputs: dict[str, Any] = {"use_cache": False}
-    if shared:
-        cache = DynamicCache()
-        inputs = {"use_cache": True, cache_argument(module): cache}
-        module(input_ids=torch.as_tensor(rows[0].ids[None, :shared], device=device), logits_to_keep=1, **inputs)
-        cache.batch_repeat_interleave(len(rows))
-    ids = pad_sequence([torch.as_tensor(row.ids[shared:]) for row in rows], batch_first=True, padding_value=pad)
-    mask = pad_sequence([torch.as_tensor(row.mask[shared:]) for row in rows], batch_first=True)
-    ids, mask = ids.to(device), mask.to(device)  # int and bool [B, L]
-    with _logits_only_at(module, mask.roll(-1, dims=1)):  # an id is predicted one place before it
-        logits = module(input_ids=ids, **inputs).logits
-    logp = torch.log_softmax(logits.float() / temperature, dim=-1)  # float[K, V]
-    chosen = logp.gather(-1, ids[mask][:, None])[:, 0]
-    with torch.no_grad():
-        entropy = -(logp.exp() * logp).sum(-1)
-    return chosen, entropy
-
-
-@contextmanager
-def _logits_only_at(module: Any, places: Tensor) -> Iterator[None]:
-    """The output layer sees float[K, D], its input at the K places (bool[B, L]), so that no other logit is computed."""
-    hook = module.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (inputs[0][places],))
-    try:
-        yield
-    finally:
-        hook.remove()
+    return "cache" if "cache" in inspect.signature(plain_model(module).forward).parameters else "past_key_values"
 
 
 def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """A copy as numpy; half precision, which numpy may lack, widens exactly to float32."""
+    """A copy as numpy, for the first rank alone where ranks hold shards; half precision widens exactly to float32."""
+    if isinstance(tensor, DTensor):
+        whole, rank = tensor.full_tensor(), tensor.device_mesh.get_rank()
+        tensor = whole if rank == 0 else whole[:0]
     tensor = tensor.detach().cpu()
     wide = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
     return np.array(wide.numpy())
-
-
-def _of_adapter(key: str, adapter: str | None) -> bool:
-    return "lora_" in key and f".{adapter}." in key
-
-
-def _digest(module: Any, adapter: str | None) -> str:
-    """Names the weights a policy starts from: of every tensor its name, shape and up to 64 values spread over it."""
-    digest = hashlib.blake2b(digest_size=4)
-    for key, p in module.named_parameters():
-        if "lora_" in key and not _of_adapter(key, adapter):
-            continue  # another policy's adapter on the shared base
-        flat = p.detach().flatten()
-        digest.update(f"{key}{tuple(p.shape)}".encode())
-        digest.update(flat[:: max(1, len(flat) // 64)].float().cpu().numpy().tobytes())
-    return digest.hexdigest()

@@ -1,0 +1,202 @@
+"""The critics of a team: one a policy, fitted after credit, saved with the run, or cross-fitted on a record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors.numpy import load_file, save
+
+from macredit.credit.members import first_copies, mean_by
+from macredit.episode import Episode, write_atomically
+from macredit.errors import UserError
+from macredit.learn.critic import Critic, Modelled, Move, Quality, TableCritic, moves_of
+from macredit.learn.learner import State, Trainable
+from macredit.policy import Enumerable, Policy
+from macredit.rows import BoolN, FloatN, IntN, Rows
+
+if TYPE_CHECKING:
+    from macredit.rollout import World
+
+FOLDS = 5
+"""Parts of a record's tasks, each valued by critics fitted on the others."""
+
+
+class TeamCritic:
+    """Values of everyone's messages, each by the critic of the policy that said it.
+
+    Args:
+        policies: whose models may carry a critic; a policy without one, or not given, gets a table.
+    """
+
+    def __init__(self, policies: Mapping[str, Policy]) -> None:
+        self._policies = policies
+        self.critics: dict[str, Critic] = {}
+        """By policy."""
+        self._last = ""
+
+    def predict(self, moves: Sequence[Move]) -> FloatN:
+        """See :class:`macredit.learn.critic.Values`."""
+        values = np.full(len(moves), np.nan)
+        for name, at in _by_policy(moves):
+            values[at] = self.of(name).predict([moves[m] for m in at])
+        return values
+
+    def fit(self, rows: Rows, where: BoolN | None = None) -> dict[str, Quality]:
+        """Learn from every row that counts (and of these only ``where``); by policy, how well it was predicted before.
+
+        Rows may be learned from only after their credit was computed. A baseline may depend on anything but the
+        message it is subtracted for: a critic that has seen what the message returned takes a part of just that away
+        again, and the gradient is no longer that of the expected return.
+        """
+        counts = rows.counts if where is None else rows.counts & where
+        lead = np.flatnonzero(first_copies(rows.fact, counts))
+        moves, fact = moves_of(rows, lead), rows.fact[lead]
+        returns = mean_by(rows.fact, rows.reward, counts)[fact]
+        weight = np.bincount(rows.fact[counts])[fact].astype(np.float64)
+        self._last = _digest(rows.episodes)
+        return {
+            name: self.of(name).fit([moves[m] for m in at], returns[at], weight[at]) for name, at in _by_policy(moves)
+        }
+
+    def saw(self, episodes: Sequence[Episode]) -> bool:
+        """Whether these are the very episodes it was fitted on last."""
+        return self._last == _digest(episodes)
+
+    def of(self, name: str) -> Critic:
+        """The critic of a policy."""
+        if name not in self.critics:
+            self.critics[name] = critic_of(self._policies.get(name))
+        return self.critics[name]
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path) -> None:
+        """Write ``critic.safetensors`` and ``critic.json``."""
+        tensors: dict[str, Any] = {}
+        about: dict[str, Any] = {"last": self._last, "critics": {}}
+        for name, critic in sorted(self.critics.items()):
+            state = critic.state()
+            tensors |= {f"{name}/{key}": np.array(array, order="C") for key, array in state.tensors.items()}
+            about["critics"][name] = {"scalars": state.scalars, "identity": state.identity}
+        write_atomically(folder / "critic.safetensors", save(tensors))
+        write_atomically(folder / "critic.json", json.dumps(about, indent=1).encode())
+
+    def load(self, folder: Path) -> None:
+        """Go on from a saved folder.
+
+        Raises:
+            UserError: there is no critic in it, or one of another model.
+        """
+        try:
+            about = json.loads((folder / "critic.json").read_text(encoding="utf-8"))
+            tensors = load_file(folder / "critic.safetensors")
+        except OSError:
+            raise UserError(
+                f"{folder} holds no critic; expected one of a run whose method needs it, such as c3 with "
+                "variant=value_assisted"
+            ) from None
+        self._last = about["last"]
+        for name, saved in about["critics"].items():
+            critic = self.of(name)
+            here = json.loads(json.dumps(critic.state().identity))
+            if here != saved["identity"]:
+                raise UserError(
+                    f"the critic of policy {name!r} in {folder} is {_words(saved['identity'])}, and the policy given "
+                    f"here takes {_words(here)}; give the policy it was fitted on: --policy {name}=…"
+                )
+            own = {key.removeprefix(f"{name}/"): t for key, t in tensors.items() if key.startswith(f"{name}/")}
+            critic.load(State(own, saved["scalars"], saved["identity"]))
+
+
+class CrossFit:
+    """Values of a record's messages, each task's by critics that were fitted on the others'.
+
+    Whole tasks change sides: a context's messages stand in each other's baselines, and all of them belong to one task.
+
+    Args:
+        rows: the record.
+        policies: see :class:`TeamCritic`.
+
+    Raises:
+        UserError: the record is of one task.
+    """
+
+    def __init__(self, rows: Rows, policies: Mapping[str, Policy]) -> None:
+        names = sorted({rows.tasks[task] for task in rows.task[rows.counts]})
+        if len(names) < 2:
+            raise UserError(
+                f"a critic is cross-fitted on the other tasks of a record, and this one is of {len(names)}; give "
+                "episodes of two tasks or more, or --critic RUN of a run that trained one"
+            )
+        self._fold = {name: n % FOLDS for n, name in enumerate(names)}
+        fold = np.array([self._fold.get(task, -1) for task in rows.tasks])[rows.task]
+        self._critics = [TeamCritic(policies) for _ in range(min(FOLDS, len(names)))]
+        for which, critic in enumerate(self._critics):
+            critic.fit(rows, fold != which)
+
+    def predict(self, moves: Sequence[Move]) -> FloatN:
+        """See :class:`macredit.learn.critic.Values`."""
+        fold = np.array([self._fold[move.task] for move in moves], dtype=np.int64)
+        values = np.full(len(moves), np.nan)
+        for which, critic in enumerate(self._critics):
+            at = np.flatnonzero(fold == which)
+            values[at] = critic.predict([moves[int(m)] for m in at])
+        return values
+
+
+def critic_in(world: World, staleness: int) -> TeamCritic:
+    """The critic of a run, which reads the models that learn while nobody else does.
+
+    Raises:
+        UserError: they learn in other processes, or while the next step's messages are valued.
+    """
+    if world.elsewhere is not None or staleness:
+        given = "policies are in other processes" if world.elsewhere is not None else f"staleness is {staleness}"
+        raise UserError(
+            f"{given}, but the method's settings ask for a critic, which reads the models that learn; train with all "
+            "policies in one process and staleness 0, or choose settings without a critic (c3: variant=reward_only)"
+        )
+    critic = TeamCritic(world.policies)
+    for agent in world.env.team.agents:
+        critic.of(agent.policy)
+    return critic
+
+
+def critic_of(policy: Policy | None) -> Critic:
+    """A head on the policy's own model where it has one (behind an engine, the model that learns), else a table.
+
+    Raises:
+        UserError: the policy learns, but neither is its model here nor are its replies a table's.
+    """
+    model = getattr(policy, "learner", policy)
+    if isinstance(model, Modelled):
+        from macredit.learn.torch_critic import TorchCritic
+
+        return TorchCritic(model)
+    if isinstance(model, Trainable) and not isinstance(model, Enumerable):
+        raise UserError(
+            f"policy {model.name!r} holds its model in other processes, where its critic cannot read it; give it one "
+            "process, or choose settings without a critic (c3: variant=reward_only)"
+        )
+    return TableCritic()
+
+
+def _by_policy(moves: Sequence[Move]) -> Iterator[tuple[str, IntN]]:
+    """Each policy with the places of its moves, in order of names."""
+    names = np.array([move.policy for move in moves], dtype=np.str_)
+    for name in np.unique(names):
+        yield str(name), np.flatnonzero(names == name)
+
+
+def _digest(episodes: Sequence[Episode]) -> str:
+    told = [[e.id, e.seed, e.reward, [turn.text for turn in e.turns]] for e in episodes]
+    return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+
+
+def _words(identity: Mapping[str, Any]) -> str:
+    return "a table" if identity["kind"] == "table" else f"a head on a model of width {identity['width']}"
