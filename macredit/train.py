@@ -127,7 +127,6 @@ class Run:
         self.learners = learners(self.world, self.method, self.config.learner)
         needs = self.method.needs_with(self.settings)
         self.critic = critic_in(self.world, t.staleness) if "critic" in needs else None
-        self._valued: dict[str, Any] = {}
         self._check_staleness()
         self.ledger = Ledger()
         self.whatif = WhatIf(())
@@ -175,13 +174,13 @@ class Run:
         rows = rows_of(episodes, getattr(self.settings, "invalid_penalty", 0.0))
         return self.method.run(rows, self.settings, whatif), whatif
 
-    def learn(self, credits: Credits) -> dict[str, dict[str, float]]:
+    def learn(self, credits: Credits) -> dict[str, Any]:
         """One update of each policy on its own rows, and of the critic on all: their credit is computed without it."""
-        self._valued = self.critic.fit(credits.rows) if self.critic is not None else {}
+        valued = {"critic": self.critic.fit(credits.rows)} if self.critic is not None else {}
         rows = {name: train_rows(credits, name) for name in self.learners}
         if self.world.elsewhere is not None:
-            return self.world.elsewhere.learn(rows)
-        return {name: learner.update(rows[name]) for name, learner in self.learners.items()}
+            return {"learners": self.world.elsewhere.learn(rows), **valued}
+        return {"learners": {name: learner.update(rows[name]) for name, learner in self.learners.items()}, **valued}
 
     def hand_over(self) -> dict[str, dict[str, float]]:
         """New weights to the engines that speak, where others do than those that learn; what it cost and showed."""
@@ -189,17 +188,14 @@ class Run:
         return {name: policy.hand_over() for name, policy in policies.items() if isinstance(policy, HandsOver)}
 
     def record(
-        self, batch: Batch, learned: Mapping[str, Mapping[str, float]], handed: Mapping[str, Mapping[str, float]],
-        seconds: float, tick: Tick,
-    ) -> None:  # fmt: skip
+        self, batch: Batch, learned: Mapping[str, Any], handed: Mapping[str, Any], seconds: float, tick: Tick
+    ) -> None:
         """Write the step's numbers."""
         self.step += 1
         self.whatif = batch.whatif
-        row = {"step": self.step, **summary(batch.episodes, batch.credits), "seconds": seconds, "learners": learned}
+        row = {"step": self.step, **summary(batch.episodes, batch.credits), "seconds": seconds, **learned}
         if handed:
             row |= {"hand_over": handed, "staleness": batch.staleness}
-        if self._valued:
-            row["critic"] = self._valued
         tokens = sum(len(turn.token_ids or ()) for episode in batch.episodes for turn in episode.turns)
         row["tokens_per_second"] = tokens / seconds
         row["cost"] = self.ledger.json()

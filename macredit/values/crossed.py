@@ -40,7 +40,7 @@ DOUBT = 0.3
 """How well repeated scores tell the logarithm of the noise's variance."""
 LEAST = 0.01
 """Independent noise of a difference that there is at least, as a part of the squared span of scores."""
-MOST_GAINED = 2.0
+MOST_GAINED = 1.5
 """By how much variances are trusted to be below those of means of scores: a fitted prior does not show where it is wrong,
 and does more the fewer scores there are for each coalition."""
 OWN = 0.01
