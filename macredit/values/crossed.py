@@ -41,8 +41,8 @@ DOUBT = 0.3
 LEAST = 0.01
 """Independent noise of a difference that there is at least, as a part of the squared span of scores."""
 MOST_GAINED = 1.5
-"""By how much variances are trusted to be below those of means of scores: a fitted prior does not show where it is wrong,
-and does more the fewer scores there are for each coalition."""
+"""By how much variances are trusted to be below those of means of scores: a fitted prior does not show where it is
+wrong, and decides more the fewer scores there are for each coalition."""
 OWN = 0.01
 """Variance that each difference has of its own besides the prior's, as a part of their mean square."""
 
