@@ -16,6 +16,7 @@ from typing import Any
 from safetensors import safe_open
 from vllm.distributed.weight_transfer import WeightTransferEngine, WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, WeightTransferUpdateInfo
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, UnquantizedEmbeddingMethod
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 BACKEND = "macredit"
@@ -69,8 +70,15 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
         self.model.load_weights(_tensors(path))
 
     def finish_weight_update(self) -> None:
-        """Bring the weights into the form the model computes with."""
+        """Bring the weights into the form the model computes with.
+
+        A head tied to the embeddings is in no file, so that vLLM leaves it alone; on a CPU it computes with a packed
+        copy, which is made again here.
+        """
         finalize_layerwise_reload(self.model, self.model_config)
+        for module in self.model.modules():
+            if isinstance(module, ParallelLMHead) and isinstance(module.quant_method, UnquantizedEmbeddingMethod):
+                module.quant_method.process_weights_after_loading(module)
 
     def shutdown(self) -> None:
         """Nothing is held."""

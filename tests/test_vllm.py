@@ -167,10 +167,17 @@ def test_a_whole_model_is_handed_over(model: str) -> None:
     gc.collect()
 
 
+RUN = """
+env = { name = "coalition_v0", preset = "additive" }
+policies.planner = { kind = "table", replies = ["@a,@b"] }
+policies."*" = { kind = "hf", model = "MODEL", lora = { rank = 4 }, max_tokens = 8 }
+train = { steps = 1, tasks = 1, group = 4, evaluate_tasks = 0, save_every = 1 }
+"""
+
+
 def test_a_run_goes_on_with_vllm(model: str, tmp_path: Path) -> None:
-    words = ["--env", "coalition_v0", "--arg", "preset=glove", "--policy", "planner=table:@a,@b", "--model", model]
-    words += ["--lora", "4", "--tasks", "1", "--group", "4", "--evaluate-tasks", "0", "--save-every", "1"]
-    assert main(["train", *words, "--steps", "1", "-o", str(tmp_path / "run")]) == 0
+    (tmp_path / "run.toml").write_text(RUN.replace("MODEL", model))
+    assert main(["train", str(tmp_path / "run.toml"), "-o", str(tmp_path / "run")]) == 0
     kept = tmp_path / "run" / "config.json"
     config = json.loads(kept.read_text())
     config["train"]["steps"] = 3
@@ -180,7 +187,10 @@ def test_a_run_goes_on_with_vllm(model: str, tmp_path: Path) -> None:
     assert [row["step"] for row in steps] == [1, 2, 3]
     assert ["hand_over" in row for row in steps] == [False, True, True]
     assert all(handed["canary"] < TOLERANCE for row in steps[1:] for handed in row["hand_over"].values())
-    assert all(row["learners"][name]["mismatch_max"] < TOLERANCE for row in steps[1:] for name in "abc")
+    learned = [row["learners"][name] for row in steps[1:] for name in "abc"]
+    shown = [one["mismatch_max"] for one in learned if "mismatch_max" in one]  # a group without a signal has none
+    assert shown
+    assert max(shown) < TOLERANCE
     gc.collect()
 
 
