@@ -169,7 +169,8 @@ def test_a_whole_model_is_handed_over(model: str) -> None:
 
 RUN = """
 env = { name = "coalition_v0", preset = "additive" }
-policies.planner = { kind = "table", replies = ["@a,@b"] }
+policies.planner = { kind = "scripted", style = "perfect" }
+agents = [{ name = "planner", trainable = false }]
 policies."*" = { kind = "hf", model = "MODEL", lora = { rank = 4 }, max_tokens = 8 }
 train = { steps = 1, tasks = 1, group = 4, evaluate_tasks = 0, save_every = 1 }
 """

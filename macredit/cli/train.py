@@ -66,7 +66,7 @@ def train(
         resume: Go on with the run in this folder.
         track: Trackers that get every number too: tensorboard,wandb,mlflow,trackio; a resumed run keeps its own.
         tensorboard: The same as --track tensorboard.
-        ray_workers: Rollout workers on Ray, instead of the [ray] table's 2.
+        ray_workers: Rollout workers on Ray, instead of what the configuration says, or 2.
         ray_engines: Engines on Ray that speak for them, instead of the table's 0. A run's folder does not keep where it
             was computed: say --ray again with --resume, or leave it out.
     """

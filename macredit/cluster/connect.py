@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from macredit.cluster.settings import RayConfig
-from macredit.errors import UserError, missing_extra
+from macredit.errors import OutsideError, UserError, missing_extra
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -56,7 +56,12 @@ def _begin(ray: Any, settings: RayConfig, room: Sequence[Mapping[str, float]]) -
     if not settings.address:  # processes share the machine's cores, as many as there are
         asked = sum(bundle.get("CPU", 0.0) for bundle in room)
         cpus = max(os.cpu_count() or 1, math.ceil(asked))
-        ray.init(address="local", num_cpus=cpus, include_dashboard=False, _system_config=SPARING, **quiet)
+        try:
+            ray.init(address="local", num_cpus=cpus, include_dashboard=False, _system_config=SPARING, **quiet)
+        except Exception as error:  # noqa: BLE001 (Ray raises nothing narrower)
+            raise OutsideError(
+                f"Ray did not start here ({str(error).splitlines()[0]}); expected a machine with time for it: try again"
+            ) from None
         return
     if settings.address != "auto":
         _knock(settings.address)

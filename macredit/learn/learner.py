@@ -63,7 +63,7 @@ class LearnerConfig:
     weight_decay: Annotated[float, Within(0)] = 0.0
     """AdamW's decoupled weight decay."""
     max_norm: Annotated[float, Within(0)] = 1.0
-    """Gradients with a larger norm are scaled down to it."""
+    """Gradients with a larger norm are scaled down to it: 0 stops all learning, a large number never does anything."""
     batch_tokens: Annotated[int, Within(1)] = 4096
     """Tokens computed at once (see ``pack.packs``); more rows are accumulated."""
     seed: int = 0

@@ -68,7 +68,10 @@ def lines_of_parquet(path: Path) -> list[bytes]:
     if header is None or set(table.column_names) != set(COLUMNS):
         given = ", ".join(table.column_names)[:60]
         raise UserError(f"{path}: a table of {given} that is no log; expected one written by write_parquet or --export")
-    return [header, *map(line_of, table.to_pylist())]
+    try:
+        return [header, *map(line_of, table.to_pylist())]
+    except TypeError as error:
+        raise UserError(f"{path}: {error}; expected columns of an evaluation log, whose scores are numbers") from None
 
 
 def _pyarrow() -> tuple[Any, Any]:
