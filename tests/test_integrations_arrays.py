@@ -161,6 +161,13 @@ def test_a_method_whose_needs_are_not_met_says_so() -> None:
     [
         ({"agent": ["a"]}, "column 'agent' has 1 rows and 'task' has 2"),
         ({"reward": np.array([0.0, np.nan])}, "the reward of row 1 is nan"),
+        ({"reward": ["x", 1.0]}, "column 'reward' is .* expected a number a row"),
+        ({"reward": np.ones((2, 2))}, "column 'reward' is .* expected a number a row"),
+        ({"turn": ["a", "b"]}, "column 'turn' is .* expected a number a row"),
+        ({"turn": [0, 0.5]}, "column 'turn' is .* expected whole numbers"),
+        ({"counterfactuals": ["b", None]}, "the counterfactuals of row 0 are 'b'"),
+        ({"counterfactuals": [{"b": np.nan}, None]}, "the counterfactuals of row 0 is nan"),
+        ({"episode": [0, 0], "counterfactuals": [{"b": 0.5}, {"b": 1.0}]}, "row 1 says 1.0 without 'b'"),
     ],
 )
 def test_wrong_columns_are_named(wrong: dict[str, Any], said: str) -> None:

@@ -85,9 +85,23 @@ def _check(columns: Columns) -> None:
             raise UserError(
                 f"column {name!r} has {len(column)} rows and 'task' has {len(columns.task)}; expected as many"
             )
-    wrong = np.flatnonzero(~np.isfinite(np.asarray(columns.reward, np.float64)))
+    _numbers(columns.reward, "reward")
+    if columns.turn is not None and (_numbers(columns.turn, "turn") % 1).any():
+        raise UserError(f"column 'turn' is {list(columns.turn)[:5]}; expected whole numbers")
+
+
+def _numbers(column: Sequence[Any] | FloatN, name: str) -> FloatN:
+    """float[N]: a column that holds a finite number a row."""
+    try:
+        found = np.array(list(column))
+    except ValueError:
+        found = np.empty(0, dtype=object)  # rows of several lengths
+    if found.ndim != 1 or found.dtype.kind not in "iuf":
+        raise UserError(f"column {name!r} is {list(column)[:5]}; expected a number a row")
+    wrong = np.flatnonzero(~np.isfinite(found))
     if len(wrong):
-        raise UserError(f"the reward of row {wrong[0]} is {columns.reward[wrong[0]]}; expected finite numbers")
+        raise UserError(f"the {name} of row {wrong[0]} is {found[wrong[0]]}; expected finite numbers")
+    return found.astype(np.float64)
 
 
 def _episodes(columns: Columns) -> tuple[list[Episode], IntN]:
@@ -106,20 +120,29 @@ def _episodes(columns: Columns) -> tuple[list[Episode], IntN]:
 
 
 def _episode(columns: Columns, id: str, task: str, rows: Sequence[int]) -> Episode:
-    known = (
-        {}
-        if columns.counterfactuals is None
-        else {k: v for n in rows for k, v in (columns.counterfactuals[n] or {}).items()}
-    )
     return Episode(
         id=id,
         task=task,
         turns=tuple(_turn(columns, f"{id}/{t}", n) for t, n in enumerate(rows)),
         reward=float(columns.reward[rows[-1]]),
         counterfactuals=tuple(
-            Counterfactual(tuple(names.split(",")), float(reward)) for names, reward in known.items()
+            Counterfactual(tuple(names.split(",")), reward) for names, reward in _known(columns, rows).items()
         ),
     )
+
+
+def _known(columns: Columns, rows: Sequence[int]) -> dict[str, float]:
+    """The recorded counterfactuals of an episode's rows: who was silenced → the team's reward."""
+    known: dict[str, float] = {}
+    for n in rows:
+        here = None if columns.counterfactuals is None else columns.counterfactuals[n]
+        if not isinstance(here, Mapping | None):
+            raise UserError(f"the counterfactuals of row {n} are {here!r}; expected names → reward, or None")
+        rewards = dict(here or {})
+        for names, value in zip(rewards, _numbers(list(rewards.values()), "counterfactuals"), strict=True):
+            if known.setdefault(names, float(value)) != value:
+                raise UserError(f"row {n} says {value} without {names!r}, and another of its episode {known[names]}")
+    return known
 
 
 def _turn(columns: Columns, id: str, n: int) -> Turn:
