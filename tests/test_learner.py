@@ -268,6 +268,14 @@ def test_a_checkpoint_of_another_model(kind: str, other: dict[str, Any], differs
         learner_of(kind, **other).load(tmp_path)
 
 
+@pytest.mark.parametrize("part", ["state.json", "state.safetensors"])
+def test_a_damaged_checkpoint(part: str, tmp_path: Path) -> None:
+    learner_of("table").save(tmp_path)
+    (tmp_path / part).write_bytes((tmp_path / part).read_bytes()[:-9])
+    with pytest.raises(UserError, match="is damaged"):
+        learner_of("table").load(tmp_path)
+
+
 def test_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no checkpoint"):
         learner_of("table").load(tmp_path)

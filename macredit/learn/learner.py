@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from macredit.bounds import Within
-from macredit.episode import write_atomically
-from macredit.errors import UserError, missing_extra
+from macredit.errors import UserError
 from macredit.learn import loss as losses
 from macredit.learn.batch import Tokens, TrainRow, by_gradient, by_sequence, tokens_of
 from macredit.learn.correction import Correction, correct, mismatch
 from macredit.learn.loss import Aggregate, FloatK, Loss, Ratio
+from macredit.learn.saved import read_saved, write_saved
 from macredit.policy import Policy, Request, Said
 from macredit.seeds import generator
 
@@ -251,31 +251,18 @@ class Learner:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights, optimiser and counters: ``state.safetensors`` and ``state.json``."""
-        try:
-            from safetensors.numpy import save
-        except ImportError:
-            raise missing_extra("safetensors", "train") from None
         tensors, scalars, identity = self.policy.state()
         about = {"scalars": scalars, "identity": identity, "digest": _digest(identity), "rollouts": self.rollouts}
-        data = save({name: np.array(array, order="C") for name, array in tensors.items()})
-        write_atomically(Path(folder) / "state.safetensors", data)
-        write_atomically(Path(folder) / "state.json", json.dumps(about, indent=1).encode())
+        write_saved(Path(folder), "state", tensors, about)
 
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Go on from a saved folder.
 
         Raises:
-            UserError: the folder holds no checkpoint, or one of another model.
+            UserError: the folder holds no checkpoint, a damaged one, or one of another model.
         """
-        try:
-            from safetensors.numpy import load_file
-        except ImportError:
-            raise missing_extra("safetensors", "train") from None
-        try:
-            about = json.loads((Path(folder) / "state.json").read_text())
-            tensors = load_file(Path(folder) / "state.safetensors")
-        except OSError:
-            raise UserError(f"{folder} holds no checkpoint; expected state.json and state.safetensors in it") from None
+        missing = f"{folder} holds no checkpoint; expected state.json and state.safetensors in it"
+        tensors, about = read_saved(Path(folder), "state", missing)
         identity = json.loads(json.dumps(self.policy.state().identity))
         if about["digest"] != _digest(identity):
             differs = {k for k in {*identity, *about["identity"]} if identity.get(k) != about["identity"].get(k)}

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors.numpy import load_file, save
 
 from macredit.credit.members import first_copies, mean_by
-from macredit.episode import Episode, write_atomically
+from macredit.episode import Episode
 from macredit.errors import UserError
 from macredit.learn.critic import Critic, Modelled, Move, Quality, TableCritic, moves_of
 from macredit.learn.learner import State, Trainable
+from macredit.learn.saved import read_saved, write_saved
 from macredit.policy import Enumerable, Policy
 from macredit.rows import BoolN, FloatN, IntN, Rows
 
@@ -81,25 +81,18 @@ class TeamCritic:
         about: dict[str, Any] = {"last": self._last, "critics": {}}
         for name, critic in sorted(self.critics.items()):
             state = critic.state()
-            tensors |= {f"{name}/{key}": np.array(array, order="C") for key, array in state.tensors.items()}
+            tensors |= {f"{name}/{key}": array for key, array in state.tensors.items()}
             about["critics"][name] = {"scalars": state.scalars, "identity": state.identity}
-        write_atomically(folder / "critic.safetensors", save(tensors))
-        write_atomically(folder / "critic.json", json.dumps(about, indent=1).encode())
+        write_saved(folder, "critic", tensors, about)
 
     def load(self, folder: Path) -> None:
         """Go on from a saved folder.
 
         Raises:
-            UserError: there is no critic in it, or one of another model.
+            UserError: there is no critic in it, a damaged one, or one of another model.
         """
-        try:
-            about = json.loads((folder / "critic.json").read_text(encoding="utf-8"))
-            tensors = load_file(folder / "critic.safetensors")
-        except OSError:
-            raise UserError(
-                f"{folder} holds no critic; expected one of a run whose method needs it, such as c3 with "
-                "variant=value_assisted"
-            ) from None
+        missing = f"{folder} holds no critic; expected one of a run whose method needs it, such as c3 with "
+        tensors, about = read_saved(folder, "critic", missing + "variant=value_assisted")
         self._last = about["last"]
         for name, saved in about["critics"].items():
             critic = self.of(name)
