@@ -149,7 +149,7 @@ def test_out_of_memory_names_what_to_lower() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it imports its compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")  # torch's compiler
 def test_compiled_layers_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced and differentiated by torch.compile, without its minutes of generating code."""
     monkeypatch.setattr("macredit.learn.torch_policy.compile_layers", partial(compile_layers, backend="aot_eager"))
