@@ -91,7 +91,7 @@ def make_policy(
             f"{', '.join(POLICIES)} or module:Class"
         )
     shards = settings.pop("shards", None) if kind == "hf" else None
-    made = _class(kind)
+    made = policy_class(kind)
     takes = inspect.signature(made).parameters
     for setting in settings:
         if setting not in takes or setting in _HANDED_IN:
@@ -106,9 +106,8 @@ def make_policy(
 
 def _served(spec: Mapping[str, Any], name: str, bases: dict[Any, Any]) -> Policy:
     """An hf policy that learns, and before it the engine that its setting ``engine`` names, or describes by a table."""
-    halves = import_module(".halves", __name__)
-    learner = make_policy(halves.learning(spec), name, bases=bases)
-    engine = make_policy(halves.speaking(spec), name, bases=bases.setdefault("engines", {}))
+    learner = make_policy(learning(spec), name, bases=bases)
+    engine = make_policy(speaking(spec), name, bases=bases.setdefault("engines", {}))
     served: Policy = _load(*_SERVED.split(":"))(learner, engine)
     return served
 
@@ -124,7 +123,8 @@ def _made(kind: str, made: type[Any], given: Mapping[str, Any]) -> Policy:
     return policy
 
 
-def _class(kind: str) -> type[Any]:
+def policy_class(kind: str) -> type[Any]:
+    """The class of a kind of policy or engine, or of ``module:Class``."""
     known = {**ENGINES, **POLICIES}
     if kind in known:
         found: type[Any] = _load(*known[kind].split(":"))
@@ -163,7 +163,7 @@ def parse_policy(text: str) -> tuple[str, dict[str, Any]]:
             f"--policy {text!r}: {what} is no exported policy; expected config.json, adapter_config.json or table.json "
             "in it, or a .gguf file"
         )
-    _class(what)
+    policy_class(what)
     return name, {"kind": what}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from macredit.errors import unknown
@@ -25,7 +24,7 @@ def speaking(spec: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UserError: an unknown engine.
     """
-    from . import ENGINES
+    from . import ENGINES, policy_class
 
     if spec.get("kind") != "hf":
         return dict(spec)
@@ -33,8 +32,7 @@ def speaking(spec: Mapping[str, Any]) -> dict[str, Any]:
     about = dict(engine) if isinstance(engine, Mapping) else {"kind": engine}
     if about.get("kind") not in ENGINES:
         raise unknown("engine", str(about.get("kind", "")), ENGINES)
-    module, _, name = ENGINES[about["kind"]].partition(":")
-    takes = inspect.signature(getattr(import_module(f".{module}", __package__), name)).parameters
+    takes = inspect.signature(policy_class(about["kind"])).parameters
     return {**{key: value for key, value in spec.items() if key in takes}, **about}
 
 

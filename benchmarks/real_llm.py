@@ -26,7 +26,7 @@ from macredit.measure import measure
 from macredit.report import Report
 from macredit.rollout import play, tasks_of
 from macredit.rows import rows_of
-from macredit.train import read_metrics, train
+from macredit.train import checkpoints, read_metrics, train
 from macredit.whatif import WhatIf
 
 ROLES = ("planner", "solver", "verifier")
@@ -197,7 +197,7 @@ def _train(s: Settings, config: RunConfig, method: str, seed: int) -> None:
     config = replace(config, method=MethodConfig(method), train=t, learner={"rate": s.rate})
     if (out / "report.html").exists():
         return
-    resume = any((out / "checkpoints").glob("step-*"))
+    resume = bool(checkpoints(out))
     if not resume and out.exists():
         shutil.rmtree(out)
     train(world_of(config), config, out, resume=resume)

@@ -34,8 +34,6 @@ class Machine:
     """Per GPU (data sheet)."""
     bandwidth: float = 3.35 * TERA
     """HBM3, bytes per second and GPU (data sheet)."""
-    network: float = 50 * GB
-    """Bytes per second of one 400 Gb/s adapter, one a GPU (data sheet)."""
     utilisation: float = 0.40
     """Model FLOP utilisation of learning and of prompts (assumption: the target that benchmarks/gpu.sh checks)."""
     reached: float = 0.70

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import cattrs
-import numpy as np
 from cattrs.gen import make_dict_structure_fn
 
 from macredit.bounds import Within, check_bounds
@@ -20,7 +19,7 @@ from macredit.cluster.settings import RayConfig
 from macredit.credit import METHODS, Method
 from macredit.errors import UserError, unknown
 from macredit.learn import LearnerConfig
-from macredit.learn.loss import coefficients
+from macredit.learn.loss import check_aggregate
 from macredit.whatif import Absence, Players
 
 _ROLE_FILES = (".txt", ".md")
@@ -125,7 +124,7 @@ def learner_config(method: Method, settings: Mapping[str, Any]) -> LearnerConfig
         {"aggregate": method.loss, "ratio": ratio, **settings}, LearnerConfig, "[learner]"
     )
     check_bounds(learner)
-    coefficients(np.ones(1), np.zeros(1, dtype=np.int64), learner.aggregate, learner.length)  # refuses a missing length
+    check_aggregate(learner.aggregate, learner.length)
     return learner
 
 

@@ -222,7 +222,7 @@ class Run:
 
     def begin(self) -> None:
         """A new run's folder, or one of a run that ended before its first checkpoint; a warm start if asked for."""
-        if any((self.out / "checkpoints").glob("step-*")):
+        if checkpoints(self.out):
             raise UserError(f"{self.out} holds a run already; go on with --resume {self.out}, or give another -o")
         write_atomically(
             self.out / "config.json", json.dumps(self.config.json(), indent=1, ensure_ascii=False).encode()
@@ -259,12 +259,12 @@ class Run:
         write_episodes(self.out / "episodes.jsonl", self.whatif.recorded())
         os.sync()
         part.rename(whole)
-        for old in sorted(folder.glob("step-*"))[:-KEEP]:
+        for old in checkpoints(self.out)[:-KEEP]:
             shutil.rmtree(old)
 
     def load(self) -> None:
         """Go on from the newest checkpoint; numbers of steps after it are written again."""
-        found = sorted((self.out / "checkpoints").glob("step-*"))
+        found = checkpoints(self.out)
         if not found:
             raise UserError(
                 f"{self.out} holds no checkpoint to resume from; expected {self.out}/checkpoints/step-…; "
@@ -342,6 +342,11 @@ def retell(world: World, episode: Episode, learners: Mapping[str, Learns]) -> Ep
         said = learners[policy.name].policy.dictate(request, turn.text) if policy.name in learners else Said(turn.text)
         scene.hear(request, said, policy, turn.null)
     return scene.episode()
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The folders of a run's whole checkpoints, the newest last."""
+    return sorted((run / "checkpoints").glob("step-*"))
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from macredit.agents import Copy, Served, make_policies, make_policy
@@ -12,6 +11,7 @@ from macredit.check.policy import ask
 from macredit.cli import main
 from macredit.errors import UserError
 from macredit.learn import Learner, LearnerConfig, Trainable, TrainRow
+from macredit.learn.batch import row_of
 from macredit.learn.handover import Engine, HandsOver, Weights
 from macredit.policy import Chat, Policy, Request, Said
 from macredit.seeds import Key
@@ -35,11 +35,7 @@ def rows(policy: Policy) -> list[TrainRow]:
 
 
 def row(said: Said, advantage: float, sequence: int) -> TrainRow:
-    ids = np.array((said.prompt_ids or ()) + (said.token_ids or ()))
-    mask = np.arange(len(ids)) >= len(said.prompt_ids or ())
-    logprob = np.zeros(len(ids))
-    logprob[mask] = said.logprobs
-    return TrainRow(ids, mask, logprob, advantage, 1.0, sequence)
+    return row_of(said.prompt_ids or (), said.token_ids or (), said.logprobs, advantage, 1.0, sequence)
 
 
 def learn(policy: Served, rate: float = 1e-2) -> None:

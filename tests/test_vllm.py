@@ -23,6 +23,7 @@ from macredit.envs import make_env
 from macredit.episode import read_episodes, write_episodes
 from macredit.errors import UserError
 from macredit.learn import Learner, LearnerConfig, TrainRow
+from macredit.learn.batch import row_of
 from macredit.ledger import Ledger
 from macredit.policy import Chat, Request, Said
 from macredit.rollout import World, play, tasks_of
@@ -74,11 +75,7 @@ def rows(said: list[Said]) -> list[TrainRow]:
 
 
 def row(said: Said, advantage: float, sequence: int) -> TrainRow:
-    ids = np.array((said.prompt_ids or ()) + (said.token_ids or ()))
-    mask = np.arange(len(ids)) >= len(said.prompt_ids or ())
-    logprob = np.zeros(len(ids))
-    logprob[mask] = said.logprobs
-    return TrainRow(ids, mask, logprob, advantage, 1.0, sequence)
+    return row_of(said.prompt_ids or (), said.token_ids or (), said.logprobs, advantage, 1.0, sequence)
 
 
 def apart(policy: Served, said: list[Said]) -> float:

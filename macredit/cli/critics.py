@@ -24,6 +24,7 @@ def named_critic(whatif: WhatIf, name: str, method: Method, settings: Any) -> Va
             all who spoke in them.
     """
     from macredit.learn.team_critic import CrossFit, TeamCritic
+    from macredit.train import checkpoints
 
     if "critic" not in method.needs_with(settings):
         raise UserError(
@@ -33,7 +34,7 @@ def named_critic(whatif: WhatIf, name: str, method: Method, settings: Any) -> Va
     rows = rows_of(whatif.episodes, getattr(settings, "invalid_penalty", 0.0))
     if name == CROSS_FIT:
         return CrossFit(rows, policies)
-    found = sorted((Path(name) / "checkpoints").glob("step-*"))
+    found = checkpoints(Path(name))
     if not found:
         raise UserError(f"--critic {name} was given; expected {CROSS_FIT}, or the folder of a run with a checkpoint")
     critic = TeamCritic(policies)

@@ -144,9 +144,17 @@ def _row(rows: Rows, n: int, advantage: float, weight: float, sequence: int, sam
             f"agent {turn.agent!r} (turn {turn.id!r}) is to be trained but its policy recorded no token ids with "
             "log-probabilities; give it an hf or table policy, or freeze it (trainable = false)"
         )
-    ids = np.array(prompt + turn.token_ids, dtype=np.int64)
+    return row_of(prompt, turn.token_ids, turn.logprobs if sampled else None, advantage, weight, sequence)
+
+
+def row_of(
+    prompt: Sequence[int], reply: Sequence[int], logprobs: Sequence[float] | None = None, advantage: float = 0.0,
+    weight: float = 1.0, sequence: int = 0,
+) -> TrainRow:  # fmt: skip
+    """The row of one reply to a prompt; without log-probabilities, those of a reply that nobody sampled."""
+    ids = np.array((*prompt, *reply), dtype=np.int64)
     mask = np.arange(len(ids)) >= len(prompt)
     logprob = np.zeros(len(ids))
-    if sampled:
-        logprob[mask] = turn.logprobs
+    if logprobs is not None:
+        logprob[mask] = logprobs
     return TrainRow(ids, mask, logprob, advantage, weight, sequence)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from macredit.errors import UserError
-from macredit.learn.batch import TrainRow
+from macredit.learn.batch import TrainRow, row_of
 from macredit.learn.learner import Trainable
 from macredit.learn.loss import FloatK
 from macredit.policy import Chat, Policy, Request
@@ -132,6 +132,4 @@ def canary_row(learner: Trainable) -> TrainRow:
     """The canary in a learner's own ids."""
     prompt, reply = _CANARY
     said = learner.dictate(Request("canary", (Chat("user", prompt),), Key(0, "canary")), reply)
-    head, tail = said.prompt_ids or (), said.token_ids or ()
-    ids = np.array(head + tail, dtype=np.int64)
-    return TrainRow(ids, np.arange(len(ids)) >= len(head), np.zeros(len(ids)), 0.0, 1.0, 0)
+    return row_of(said.prompt_ids or (), said.token_ids or ())

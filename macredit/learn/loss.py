@@ -37,6 +37,18 @@ class Loss(NamedTuple):
     clipped: BoolK
 
 
+def check_aggregate(aggregate: str, length: float | None) -> None:
+    """Hold an aggregate to what it needs.
+
+    Raises:
+        UserError: an unknown one, or one that divides by a length that is missing.
+    """
+    if aggregate not in _AGGREGATES:
+        raise unknown("loss aggregation", aggregate, _AGGREGATES)
+    if aggregate in ("dr-grpo", "seq-mean-token-sum-norm") and not length:
+        raise UserError(f"loss aggregation {aggregate!r} was given no length L; set it to the largest reply in tokens")
+
+
 def coefficients(
     weight: FloatK, sequence: IntK, aggregate: Aggregate = "token-mean", length: float | None = None
 ) -> FloatK:
@@ -59,10 +71,7 @@ def coefficients(
     Returns:
         float[K]; all zero when every weight is.
     """
-    if aggregate not in _AGGREGATES:
-        raise unknown("loss aggregation", aggregate, _AGGREGATES)
-    if aggregate in ("dr-grpo", "seq-mean-token-sum-norm") and not length:
-        raise UserError(f"loss aggregation {aggregate!r} was given no length L; set it to the largest reply in tokens")
+    check_aggregate(aggregate, length)
     if aggregate == "seq-mean-token-sum-norm":
         return weight / float(length or 1)
     code = np.unique(sequence, return_inverse=True)[1]

@@ -17,7 +17,7 @@ import torch
 
 from macredit.errors import UserError
 from macredit.learn.attention import Layout, inputs_of, packed_attention, why_not_packed
-from macredit.learn.batch import TrainRow
+from macredit.learn.batch import TrainRow, row_of
 from macredit.learn.critic import MEMORY, Modelled, Move, Quality, quality
 from macredit.learn.learner import State
 from macredit.learn.pack import packed, packs
@@ -169,8 +169,7 @@ def last_states(module: Any, asked: Iterable[Ids], packable: bool) -> dict[Ids, 
 
 def _row(ids: Ids, n: int) -> TrainRow:
     """A row whose one trained id comes right after ``ids``, so that what predicts it is their last state."""
-    length = len(ids) + 1
-    return TrainRow(np.array((*ids, 0)), np.arange(length) == length - 1, np.zeros(length), 0.0, 1.0, n)
+    return row_of(ids, (0,), sequence=n)
 
 
 def _ids(move: Move) -> Ids:

@@ -26,7 +26,7 @@ from macredit.values.masks import members_of
 from macredit.values.noisy import Design, Scores, clustered_fit, summary, variances
 from macredit.values.odd_kernels import Linear, Product
 from macredit.values.process import Data
-from macredit.values.tuning import maximised
+from macredit.values.tuning import TUNING_ROWS, maximised
 
 PAIRS = range(8, 2049)
 """Pairs of coalitions that are worth smoothing, and that one covariance holds."""
@@ -34,8 +34,6 @@ LEAST_TOGETHER = 3
 """Pairs that a task is played by, however few the players."""
 MOST_TOGETHER = 128
 """Pairs on one task whose joint covariance is still inverted."""
-TUNING_ROWS = 400
-"""Pairs that the prior is fitted to."""
 DOUBT = 0.3
 """How well repeated scores tell the logarithm of the noise's variance."""
 LEAST = 0.01
