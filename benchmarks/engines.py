@@ -34,7 +34,8 @@ from macredit.ledger import Ledger
 from macredit.policy import Policy, Request, Said
 from macredit.retrace import key_of, retrace
 from macredit.rollout import Plan, Scene, World, play, tasks_of
-from macredit.train import read_metrics, train
+from macredit.run_folder import read_metrics
+from macredit.train import train
 from macredit.units import Coalition
 from macredit.whatif import WhatIf
 

@@ -26,7 +26,8 @@ from macredit.measure import measure
 from macredit.report import Report
 from macredit.rollout import play, tasks_of
 from macredit.rows import rows_of
-from macredit.train import checkpoints, read_metrics, train
+from macredit.run_folder import checkpoints, read_metrics
+from macredit.train import train
 from macredit.whatif import WhatIf
 
 ROLES = ("planner", "solver", "verifier")

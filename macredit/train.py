@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +15,7 @@ from macredit.collect import Fanout, tree
 from macredit.config import RunConfig, learner_config
 from macredit.credit import Credits, Method, resolve
 from macredit.elsewhere import Learns
-from macredit.episode import Episode, read_episodes, write_atomically, write_episodes
+from macredit.episode import Episode, read_episodes, write_episodes
 from macredit.errors import UserError
 from macredit.evaluate import evaluate
 from macredit.learn import Learner, imitation_rows, train_rows
@@ -32,12 +28,10 @@ from macredit.progress import Tick, progress
 from macredit.retrace import key_of, retrace
 from macredit.rollout import Plan, Scene, World, play
 from macredit.rows import rows_of
+from macredit.run_folder import RunFolder
 from macredit.seeds import Key
 from macredit.trackers import Opener, Tracker, flat, tracking
 from macredit.whatif import WhatIf
-
-KEEP = 2
-"""Checkpoints kept: the newest, and one before it."""
 
 
 def train(
@@ -128,6 +122,7 @@ class Run:
         needs = self.method.needs_with(self.settings)
         self.critic = critic_in(self.world, t.staleness) if "critic" in needs else None
         self._check_staleness()
+        self.folder = RunFolder(self.out, {**self.learners, **({"": self.critic} if self.critic is not None else {})})
         self.ledger = Ledger()
         self.whatif = WhatIf(())
         self.metrics: list[dict[str, Any]] = []
@@ -221,13 +216,8 @@ class Run:
     # -- the folder ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A new run's folder, or one of a run that ended before its first checkpoint; a warm start if asked for."""
-        if checkpoints(self.out):
-            raise UserError(f"{self.out} holds a run already; go on with --resume {self.out}, or give another -o")
-        write_atomically(
-            self.out / "config.json", json.dumps(self.config.json(), indent=1, ensure_ascii=False).encode()
-        )
-        (self.out / "metrics.jsonl").unlink(missing_ok=True)
+        """A new run, from a warm start if asked for."""
+        self.folder.begin(self.config.json())
         if self.config.train.warm_start:
             self._warm_start(read_episodes(self.config.train.warm_start))
 
@@ -240,45 +230,20 @@ class Run:
 
     def _log(self, row: dict[str, Any]) -> None:
         self.metrics.append(row)
-        with (self.out / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        self.folder.log(row)
         for tracker in self.trackers:
             tracker.log(flat(row), self.step)
 
     def save(self) -> None:
-        """A checkpoint, whole or not at all; the oldest go. The last episodes are kept with all replayed outcomes."""
-        folder = self.out / "checkpoints"
-        part, whole = folder / ".part", folder / f"step-{self.step:06d}"
-        shutil.rmtree(part, ignore_errors=True)
-        for name, learner in self.learners.items():
-            learner.save(part / name)
-        if self.critic is not None:
-            self.critic.save(part)
-        about = {"step": self.step, "ledger": self.ledger.json(), "method": self.method.name}
-        write_atomically(part / "run.json", json.dumps(about).encode())
+        """A checkpoint; the last episodes are kept with all replayed outcomes."""
         write_episodes(self.out / "episodes.jsonl", self.whatif.recorded())
-        os.sync()
-        part.rename(whole)
-        for old in checkpoints(self.out)[:-KEEP]:
-            shutil.rmtree(old)
+        self.folder.save(self.step, {"ledger": self.ledger.json(), "method": self.method.name})
 
     def load(self) -> None:
-        """Go on from the newest checkpoint; numbers of steps after it are written again."""
-        found = checkpoints(self.out)
-        if not found:
-            raise UserError(
-                f"{self.out} holds no checkpoint to resume from; expected {self.out}/checkpoints/step-…; "
-                "begin again without --resume"
-            )
-        about = json.loads((found[-1] / "run.json").read_text())
+        """Go on from the newest checkpoint."""
+        about, self.metrics = self.folder.load()
         self.step = about["step"]
         self.ledger.load(about["ledger"])
-        for name, learner in self.learners.items():
-            learner.load(found[-1] / name)
-        if self.critic is not None:
-            self.critic.load(found[-1])
-        self.metrics = [row for row in read_metrics(self.out) if row["step"] <= self.step]
-        write_atomically(self.out / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self.metrics).encode())
 
     def export(self) -> None:
         """Every trained policy as a plain folder of its own."""
@@ -342,17 +307,3 @@ def retell(world: World, episode: Episode, learners: Mapping[str, Learns]) -> Ep
         said = learners[policy.name].policy.dictate(request, turn.text) if policy.name in learners else Said(turn.text)
         scene.hear(request, said, policy, turn.null)
     return scene.episode()
-
-
-def checkpoints(run: Path) -> list[Path]:
-    """The folders of a run's whole checkpoints, the newest last."""
-    return sorted((run / "checkpoints").glob("step-*"))
-
-
-def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The rows of a run's ``metrics.jsonl``; a line that a kill cut off is left out."""
-    rows = []
-    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError):
-            rows.append(json.loads(line))
-    return rows

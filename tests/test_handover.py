@@ -14,8 +14,8 @@ from macredit.learn import Learner, LearnerConfig, Trainable, TrainRow
 from macredit.learn.batch import row_of
 from macredit.learn.handover import Engine, HandsOver, Weights
 from macredit.policy import Chat, Policy, Request, Said
+from macredit.run_folder import read_metrics
 from macredit.seeds import Key
-from macredit.train import read_metrics
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)

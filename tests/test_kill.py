@@ -47,11 +47,19 @@ def test_an_interrupted_play_leaves_a_valid_file(tmp_path: Path, sent: signal.Si
     assert all(e.end == "done" for e in kept)
 
 
+TRAIN = ["train", "--env", "coalition_v0", "--model", "tiny", "--lora", "4", "--method", "sharp", "--tasks", "2"]
+TRAIN += ["--group", "4", "--steps", "6", "--save-every", "2", "--evaluate-tasks", "0"]
+
+
+def rewards_of(run: Path) -> list[float]:
+    return [json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
 @pytest.mark.slow
-def test_a_killed_training_run_resumes_to_the_weights_of_an_unbroken_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", [[], ["--engine", "copy"]])
+def test_a_killed_training_run_resumes_to_the_weights_of_an_unbroken_one(tmp_path: Path, engine: list[str]) -> None:
     pytest.importorskip("torch")
-    words = ["train", "--env", "coalition_v0", "--model", "tiny", "--lora", "4", "--method", "sharp", "--tasks", "2"]
-    words += ["--group", "4", "--steps", "6", "--save-every", "2", "--evaluate-tasks", "0"]
+    words = [*TRAIN, *engine]
     whole = start(*words, "-o", str(tmp_path / "whole"))
     whole.communicate(timeout=300)
     assert whole.returncode == 0
@@ -64,8 +72,25 @@ def test_a_killed_training_run_resumes_to_the_weights_of_an_unbroken_one(tmp_pat
     for agent in ("planner", "a", "b", "c"):
         files = [tmp_path / run / agent / "adapter_model.safetensors" for run in ("whole", "broken")]
         assert files[0].read_bytes() == files[1].read_bytes()
-    rewards = [
-        [json.loads(line)["reward"] for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()]
-        for run in ("whole", "broken")
-    ]
-    assert rewards[0] == rewards[1]
+    assert rewards_of(tmp_path / "whole") == rewards_of(tmp_path / "broken")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_run_ahead_of_its_learners_stops_and_goes_on(tmp_path: Path, sent: signal.Signals, status: int) -> None:
+    pytest.importorskip("torch")
+    run = tmp_path / "run"
+    with start(*TRAIN, "--engine", "copy", "--staleness", "1", "-o", str(run)) as running:
+        wait_for(run / "metrics.jsonl", 3)
+        running.send_signal(sent)
+        running.communicate(timeout=60)
+    assert running.returncode == status
+    again = start("train", "--resume", str(run))
+    again.communicate(timeout=300)
+    assert again.returncode == 0
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in steps] == [1, 2, 3, 4, 5, 6]
+    lag = [row["staleness"] for row in steps]
+    assert lag[:2] == [0, 1]
+    assert set(lag[2:]) <= {0, 1}
+    assert 0 in lag[2:]  # the first batch after a checkpoint is made with the weights in it

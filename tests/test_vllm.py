@@ -27,8 +27,8 @@ from macredit.learn.batch import row_of
 from macredit.ledger import Ledger
 from macredit.policy import Chat, Request, Said
 from macredit.rollout import World, play, tasks_of
+from macredit.run_folder import read_metrics
 from macredit.seeds import Key
-from macredit.train import read_metrics
 from macredit.whatif import WhatIf
 
 MODELS = sorted(Path(os.environ.get("MACREDIT_MODELS", "runs/models")).glob("**/*.gguf"))
@@ -190,6 +190,19 @@ def test_a_run_goes_on_with_vllm(model: str, tmp_path: Path) -> None:
     assert shown
     assert max(shown) < TOLERANCE
     gc.collect()
+
+
+def test_an_engine_on_ray_speaks_by_vllm_and_takes_new_weights(model: str, tmp_path: Path) -> None:
+    where = "ray = { workers = 1, engines = 1, worker_cpus = 0.1, engine_cpus = 0.5, learner_cpus = 0.2 }"
+    (tmp_path / "run.toml").write_text(RUN.replace("MODEL", model) + where)
+    words = ["--engine", "vllm", "--steps", "2", "--ray", "-o", str(tmp_path / "run")]
+    assert main(["train", str(tmp_path / "run.toml"), *words]) == 0
+    steps = [row for row in read_metrics(tmp_path / "run") if "reward" in row]
+    assert [row["step"] for row in steps] == [1, 2]
+    assert all(handed["canary"] < TOLERANCE for row in steps for handed in row["hand_over"].values())
+    shown = [one["mismatch_max"] for row in steps for one in row["learners"].values() if "mismatch_max" in one]
+    assert shown
+    assert max(shown) < TOLERANCE
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from macredit.errors import OutsideError, UserError
 from macredit.learn import Learner, LearnerConfig, TrainRow
 from macredit.learn.handover import Engine, Weights
 from macredit.policy import Chat, Request, Said
+from macredit.run_folder import read_metrics
 from macredit.seeds import Key
-from macredit.train import read_metrics
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("openai")

@@ -24,7 +24,7 @@ def named_critic(whatif: WhatIf, name: str, method: Method, settings: Any) -> Va
             all who spoke in them.
     """
     from macredit.learn.team_critic import CrossFit, TeamCritic
-    from macredit.train import checkpoints
+    from macredit.run_folder import checkpoints
 
     if "critic" not in method.needs_with(settings):
         raise UserError(

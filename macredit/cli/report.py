@@ -27,7 +27,7 @@ def report_of(source: Path) -> Report:
     """The report of an episodes file or a run's folder."""
     from macredit.measure import measure as measure_all
     from macredit.rows import rows_of
-    from macredit.train import read_metrics
+    from macredit.run_folder import read_metrics
 
     episodes = read_episodes(source / "episodes.jsonl" if source.is_dir() else source)
     metrics = read_metrics(source) if (source / "metrics.jsonl").exists() else []
