@@ -33,6 +33,7 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "graphs": values_exact.graphs,
     "costs": values_estimates.costs,
     "estimates": values_estimates.estimates,
+    "others": values_estimates.others,
     "choosing": values_estimates.choosing,
     "shapleig": values_estimates.shapleig,
     "noisy": values_noisy.noisy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -56,22 +56,37 @@ class Cell:
 
 
 def estimates(bench: Bench) -> Iterator[Row]:
-    """Errors in the cells of the three families, then of three further ones."""
+    """Errors in the cells of the three families."""
     if bench.quick:
         cells = [_own(bench, family, n, budget) for family in MAIN for n, budget in CELLS if budget <= 100]
         yield _worst(cells, "error: worst cell against the best of our named methods")
         return
-    for families, name in ((MAIN, "24 cells"), (OTHERS, "24 cells of other families")):
-        cells = []
-        if bench.python:
-            cells = [_cell(bench, family, n, budget) for family in families for n, budget in CELLS]
-        for rival, (must, stretch) in TARGETS.items():
-            measure = partial(_mean, bench, cells, rival)
-            yield row(f"error, {name}: against {rival}", part, at_most(must), at_most(stretch), measure)
-        if cells:
-            yield _worst(cells, f"error, {name}: worst against the best of the cell")
-        if bench.verbose:
-            _print(cells)
+    yield from _compared(bench, MAIN, "24 cells")
+
+
+def others(bench: Bench) -> Iterator[Row]:
+    """The same in three further families."""
+    if not bench.quick:
+        yield from _compared(bench, OTHERS, "24 cells of other families")
+
+
+def _compared(bench: Bench, families: Sequence[str], name: str) -> Iterator[Row]:
+    cells = list(_cells(bench, families))
+    for rival, (must, stretch) in TARGETS.items():
+        measure = partial(_mean, bench, cells, rival)
+        yield row(f"error, {name}: against {rival}", part, at_most(must), at_most(stretch), measure)
+    if cells:
+        yield _worst(cells, f"error, {name}: worst against the best of the cell")
+
+
+def _cells(bench: Bench, families: Sequence[str]) -> Iterator[Cell]:
+    """None without rivals; with ``--cells`` each is printed as soon as it is measured."""
+    for family in families if bench.python else ():
+        for n, budget in CELLS:
+            cell = _cell(bench, family, n, budget)
+            if bench.verbose:
+                _print(cell)
+            yield cell
 
 
 def costs(bench: Bench) -> Iterator[Row]:
@@ -110,30 +125,30 @@ def _drawn_error(family: str, n: int, seed: int, budget: int) -> float:
 
 
 def shapleig(bench: Bench) -> Iterator[Row]:
-    """Budget 100 against ShaplEIG, which takes seconds for every evaluation: one game a cell."""
+    """Budget 100 against ShaplEIG, which takes seconds for every evaluation: one game a cell, the smallest first."""
     if bench.quick:
         return
     results: list[tuple[float, float]] = []
-    what = "budget 100: error against ShaplEIG's"
-
-    def error() -> tuple[float, str]:
-        results.extend(_against_shapleig(bench, family, n) for family in MAIN for n in (10, 16, 30))
-        return geometric_mean(errors for errors, _ in results), f"{len(results)} games"
-
-    yield row(what, times, at_most(1), None, error)
+    for n in (10, 16, 30):
+        for family in MAIN:
+            what = f"{family}, n={n}, budget 100: error against ShaplEIG's"
+            yield row(what, part, None, None, partial(_against_shapleig, bench, family, n, results))
     if results:
-        least = min(ratio for _, ratio in results)
+        error, least = geometric_mean(errors for errors, _ in results), min(ratio for _, ratio in results)
+        how = f"{len(results)} games"
+        yield Row("budget 100: error against ShaplEIG's", part, at_most(1), None, error, how)
         yield Row("budget 100: time against ShaplEIG's", times, at_least(500), None, least, "the smallest ratio")
 
 
-def _against_shapleig(bench: Bench, family: str, n: int) -> tuple[float, float]:
-    """Error of ours by theirs, seconds of theirs by ours."""
+def _against_shapleig(bench: Bench, family: str, n: int, results: list[tuple[float, float]]) -> tuple[float, str]:
+    """Error of ours by theirs; adds it, with seconds of theirs by ours, to the results."""
     spec = (family, n, bench.seed)
     spent, values, _ = bench.theirs("estimate", "ShaplEIG", spec, 100, bench.seed)
     game = make(*spec)
     ours = estimate(game, n, 100, bench.seed)
     taken = statistics.median(_seconds_without_game(family, n, 100, bench.seed, "auto") for _ in range(3))
-    return max(game.error(ours.values), EXACT) / max(game.error(values), EXACT), spent / taken
+    results.append((max(game.error(ours.values), EXACT) / max(game.error(values), EXACT), spent / taken))
+    return results[-1][0], f"{seconds(taken)} against {seconds(spent)}: {times(results[-1][1])}"
 
 
 def _seconds_without_game(family: str, n: int, budget: int, seed: int, method: str) -> float:
@@ -209,9 +224,8 @@ def _worst(cells: list[Cell], what: str) -> Row:
     return Row(what, times, at_most(1.5), at_most(1.1), worst.ratio, how)
 
 
-def _print(cells: list[Cell]) -> None:
-    """Every cell: our error, and how many times larger each other one's is."""
-    for cell in cells:
-        others = ", ".join(f"{name} {times(error / cell.ours)}" for name, error in sorted(cell.others.items()))
-        failed = "".join(f"; {name} failed: {why}" for name, why in cell.failed.items())
-        print(f"    {cell!s:<36} {cell.ours:.1e}: {others}{failed}")
+def _print(cell: Cell) -> None:
+    """Our error, and how many times larger each other one's is."""
+    others = ", ".join(f"{name} {times(error / cell.ours)}" for name, error in sorted(cell.others.items()))
+    failed = "".join(f"; {name} failed: {why}" for name, why in cell.failed.items())
+    print(f"    {cell!s:<36} {cell.ours:.1e}: {others}{failed}", flush=True)

@@ -9,7 +9,7 @@ from typing import Literal
 from macredit.episode import Episode, Turn
 from macredit.team import Team
 
-Grain = Literal["agents", "turns", "messages", "links"]
+Over = Literal["agents", "turns", "messages", "links"]
 """What the players of a coalition are."""
 
 
@@ -81,14 +81,14 @@ def units_by_turn(episode: Episode, team: Team, heeded: Heeded) -> list[Coalitio
     return found
 
 
-def units_of(episode: Episode, team: Team, grain: Grain) -> tuple[Unit, ...]:
+def units_of(episode: Episode, team: Team, over: Over) -> tuple[Unit, ...]:
     """The players of an episode, in order of appearance; of agents, the team's specialists.
 
     Turns and messages are those of the record; a link is a player if something went over it or, where the record does
     not say, might have.
     """
     real = [(turn, call) for turn, call in calls(episode.turns) if not turn.null]
-    match grain:
+    match over:
         case "turns":
             return tuple(TurnUnit(turn.agent, call) for turn, call in real)
         case "messages":

@@ -11,23 +11,21 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from macredit.episode import Counterfactual, Episode, Turn
 from macredit.errors import UserError
 from macredit.ledger import Ledger
+from macredit.moves import Values
 from macredit.policy import Policy, Request, Said, tag
 from macredit.retrace import key_of, mismatch, retrace
 from macredit.rollout import Checkpoint, Memory, Plan, Scene, World, play
 from macredit.rows import teams_of
 from macredit.seeds import Continuation, Key
 from macredit.team import Team
-from macredit.units import Coalition, Grain, TurnUnit, Unit, calls, units_by_turn, units_of
-
-if TYPE_CHECKING:
-    from macredit.learn.critic import Values
+from macredit.units import Coalition, Over, TurnUnit, Unit, calls, units_by_turn, units_of
 
 Absence = Literal["null_message", "reference_policy", "removed"]
 """What it means that an agent is not there: it says nothing, another policy speaks for it, or the graph lacks it."""
@@ -153,9 +151,9 @@ class WhatIf:
     def _teams(self) -> tuple[Team, ...]:
         return teams_of(self.episodes)
 
-    def units_of(self, e: int, grain: Grain) -> tuple[Unit, ...]:
-        """The players of an episode's coalitions at a grain."""
-        return self.players_of(e) if grain == "agents" else units_of(self.episodes[e], self._teams[e], grain)
+    def units_of(self, e: int, over: Over) -> tuple[Unit, ...]:
+        """The players of an episode's coalitions, which are over agents, turns, messages or links."""
+        return self.players_of(e) if over == "agents" else units_of(self.episodes[e], self._teams[e], over)
 
     # -- coalitions -------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from macredit.credit import Credits, credit, resolve
 from macredit.envs import make_env
 from macredit.episode import Episode, episode_from_json
 from macredit.errors import UserError
-from macredit.learn.critic import Move, moves_of
 from macredit.learn.team_critic import CrossFit
+from macredit.moves import Move, moves_of
 from macredit.rollout import World, tasks_of
 from macredit.rows import FloatN, rows_of
 from macredit.seeds import generator

@@ -16,7 +16,7 @@ from macredit.errors import UserError
 from macredit.measure import run_method
 from macredit.rollout import World, play, tasks_of
 from macredit.truth import truth
-from macredit.units import Grain
+from macredit.units import Over
 from macredit.whatif import WhatIf
 
 
@@ -95,11 +95,11 @@ def test_links_of_a_line_and_of_a_star() -> None:
 
 def test_credit_adds_up_to_what_was_earned() -> None:
     here = world("coalition_v0", "noisy", preset="airport", noise=0.5)
-    grains: tuple[Grain, ...] = ("agents", "turns", "messages", "links")
-    for grain in grains:
+    kinds: tuple[Over, ...] = ("agents", "turns", "messages", "links")
+    for over in kinds:
         whatif = WhatIf(play(here, tasks_of(0, 3)), here)
-        found = credit(whatif.episodes, "shapley", settings={"over": grain}, whatif=whatif)
-        everyone = frozenset(whatif.units_of(1, grain))
+        found = credit(whatif.episodes, "shapley", settings={"over": over}, whatif=whatif)
+        everyone = frozenset(whatif.units_of(1, over))
         whole, nothing = whatif.ask([(1, frozenset()), (1, everyone)])
         assert sum(one.credit or 0.0 for one in found.agents if one.episode == 1) == pytest.approx(
             whole.mean - nothing.mean

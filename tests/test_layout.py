@@ -18,14 +18,46 @@ def imported(path: Path) -> set[str]:
     """Every module a file imports, at any depth."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    froms = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0}
-    return names | froms
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module and node.level == 0]
+    return names | {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
+
+
+def inside(part: str) -> set[str]:
+    """The other parts of the package that a file or folder of it imports, at any depth and for types too."""
+    here = ROOT / "macredit" / part
+    paths = here.rglob("*.py") if here.is_dir() else [here.with_suffix(".py")]
+    names = [name.split(".") for path in paths for name in imported(path)]
+    return {name[1] for name in names if name[0] == "macredit"} - {part}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "macredit").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_point_inward(path: Path) -> None:
     if path.parent != ROOT / "macredit" / "cli":
         assert not {name for name in imported(path) if name.startswith(OUTWARD)}
+
+
+def test_the_mathematics_of_games_knows_no_replays() -> None:
+    assert inside("values") == {"episode", "errors", "rows", "seeds"}  # of an episode, how a file is written
+
+
+@pytest.mark.parametrize(
+    ("part", "outer"),
+    [
+        ("moves", {"credit", "learn", "whatif"}),
+        ("rollout", {"credit", "learn", "whatif"}),
+        ("whatif", {"credit", "learn"}),
+        ("credit", {"learn", "train", "report", "cli"}),
+        ("learn", {"train", "report", "cli"}),
+        ("train", {"report", "cli"}),
+    ],
+)
+def test_inner_parts_know_nothing_of_outer_ones(part: str, outer: set[str]) -> None:
+    assert not inside(part) & outer
+
+
+def test_credit_loads_no_learner() -> None:
+    code = "import macredit.credit, macredit.whatif, sys; sys.exit('macredit.learn' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("folder", ["envs", "agents"])

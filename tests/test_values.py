@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Callable
@@ -61,18 +60,6 @@ def test_small_games_by_hand() -> None:
 
 
 tables = st.integers(1, 5).flatmap(lambda n: st.lists(st.floats(-5, 5), min_size=2**n, max_size=2**n))
-
-
-@given(tables)
-def test_shapley_is_the_mean_marginal_over_all_orders(table: list[float]) -> None:
-    n = len(table).bit_length() - 1
-    phi = np.zeros(n)
-    for order in itertools.permutations(range(n)):
-        mask = 0
-        for i in order:
-            phi[i] += table[mask | 1 << i] - table[mask]
-            mask |= 1 << i
-    np.testing.assert_allclose(shapley(table), phi / math.factorial(n), atol=1e-12)
 
 
 @given(tables)

@@ -10,7 +10,7 @@ import pytest
 from macredit.values import choosing
 from macredit.values.answers import BoolCN, Plan, answers_of, keys_of, nothing
 from macredit.values.estimation import estimate
-from macredit.values.odd_kernels import Joint, Linear
+from macredit.values.odd_kernels import Additive, Joint
 from macredit.values.process import Data, Posterior, Prior
 from macredit.values.session import Session
 
@@ -19,7 +19,7 @@ ALL = np.where(np.arange(2 ** (N - 1))[:, None] >> np.arange(N) & 1, 1.0, -1.0)[
 
 
 def posterior(x: np.ndarray) -> Posterior:
-    prior = Prior([Linear(N), Joint(N, 2.0)], np.array([0.0, 0.5, -1.0, 0.4, 0.1, -0.3, 0.8, 0.2, 0.0]))
+    prior = Prior([Additive(N), Joint(N, 2.0)], np.array([0.0, 0.5, -1.0, 0.4, 0.1, -0.3, 0.8, 0.2, 0.0]))
     return Posterior(prior, Data(x, np.zeros(len(x)), np.zeros(len(x)), 1.0))
 
 

@@ -13,7 +13,7 @@ from macredit.values import gaussian, odd, stratified
 from macredit.values.answers import BoolCN, Plan
 from macredit.values.estimation import estimate
 from macredit.values.exact import shapley, shapley_batch
-from macredit.values.odd_kernels import Joint, Linear, Part, Product, White
+from macredit.values.odd_kernels import Additive, Joint, Part, Product, White
 from macredit.values.process import Data, Posterior, Prior
 from macredit.values.ridge import Ridge, Size
 from macredit.values.tuning import minus_log_likelihood
@@ -21,7 +21,7 @@ from macredit.values.tuning import minus_log_likelihood
 N = 6
 ALL = np.where(np.arange(2**N)[:, None] >> np.arange(N) & 1, 1.0, -1.0)
 RNG = np.random.default_rng(0)
-PARTS: list[Part] = [Linear(N), Size(N), Product(N, 1.0), Joint(N, 2.0), White(N), Ridge(RNG.normal(size=N))]
+PARTS: list[Part] = [Additive(N), Size(N), Product(N, 1.0), Joint(N, 2.0), White(N), Ridge(RNG.normal(size=N))]
 HALF = ALL[np.arange(3, 31, 3)]
 
 
@@ -56,7 +56,7 @@ def test_gradients_against_differences(part: Part) -> None:
 
 def test_the_likelihood_is_the_gaussian_one() -> None:
     # one part, one row: u = 2 with variance e^0/6 · 6 = 1 and jitter: ½ · 4 + ½ log 1 = 2
-    prior = Prior([Linear(N)], np.array([0.0, -7.0]))
+    prior = Prior([Additive(N)], np.array([0.0, -7.0]))
     data = Data(np.ones((1, N)), np.array([2.0]), np.zeros(1), 1.0)
     value, slope = minus_log_likelihood(prior, data)
     assert value == pytest.approx(2, abs=1e-6)
@@ -170,7 +170,7 @@ def test_pairs_that_are_not_conditioned_on_correct_the_rest(monkeypatch: pytest.
 
 
 def test_posterior_is_blind_to_the_size_of_its_blocks() -> None:
-    prior = Prior([Linear(N)], np.array([0.0, -7.0]))
+    prior = Prior([Additive(N)], np.array([0.0, -7.0]))
     data = Data(HALF, HALF[:, 0], np.zeros(len(HALF)), 1.0)
     posterior = Posterior(prior, data)
     np.testing.assert_allclose(posterior.at(HALF), HALF[:, 0], atol=1e-6)

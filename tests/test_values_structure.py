@@ -136,7 +136,7 @@ def test_the_three_kinds_of_file(tmp_path: Path) -> None:
         ("[]", r"a structure holds \[\]; expected an object with exactly one of edges, unions, precedence"),
         ("{}", "a structure holds the fields none"),
         ('{"edges": [], "unions": []}', "a structure holds the fields edges, unions; expected an object"),
-        ('{"edges": [], "edges": []}', "a field of edges stands twice in one object"),
+        ('{"edges": [], "edges": []}', "'edges' stands twice in one object"),
         ('{"links": []}', "a structure holds the fields links"),
         ('{"edges": {"boss": "anna"}}', "'edges' is .*; expected a list of lists of players"),
         ('{"edges": [["boss", null]]}', "unknown player 'None'"),
@@ -178,6 +178,15 @@ def test_values_from_just_the_coalitions_that_are_needed() -> None:
     both = value.of(coalitions, np.stack([worths, 2 * worths], axis=1))
     np.testing.assert_allclose(both, np.stack([expected, 2 * expected], axis=1), atol=1e-15)
     np.testing.assert_allclose(value.of([*masks_of(coalitions, 3), 5], [*worths, np.pi]), expected, atol=1e-15)
+
+
+def test_the_worths_that_are_read_begin_with_that_of_nobody() -> None:
+    value, coalitions, worths = chain()
+    assert value.needed.tolist() == [0, *masks_of(coalitions, 3)]
+    expected = [5 / 6, 11 / 6, 4 / 3]  # as above; v(∅) = 1 and everything 1 higher
+    np.testing.assert_allclose(value.read(np.array([1, *(worths + 1)])), expected, atol=1e-15)
+    both = value.read(np.array([[1, 0], *zip(worths + 1, 2 * worths, strict=True)]))
+    np.testing.assert_allclose(both, np.stack([expected, 2 * np.array(expected)], axis=1), atol=1e-15)
 
 
 @pytest.mark.parametrize(

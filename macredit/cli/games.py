@@ -64,8 +64,8 @@ class Spending:
 
 
 FREE = Spending()
-MOST_EVALUATIONS = 2**24
-"""Of a command; more take weeks."""
+MOST_OF_A_COMMAND = 2**24
+"""Evaluations; more take weeks."""
 
 
 def source_of(file: Path | None, game: str, players: str, spending: Spending) -> Source:
@@ -157,9 +157,9 @@ def _budget(indices: Sequence[Index], spending: Spending) -> int:
     if spending.deterministic and (spending.replicates is not None or spending.accuracy is not None):
         raise UserError("--deterministic scores each coalition once; leave out --replicates and --accuracy")
     budget = (spending.budget or once) if spending.deterministic else _noisy_budget(indices, spending, once)
-    if budget > MOST_EVALUATIONS:
+    if budget > MOST_OF_A_COMMAND:
         raise UserError(
-            f"{budget:,} evaluations were asked for; expected at most {MOST_EVALUATIONS:,}: give --budget N"
+            f"{budget:,} evaluations were asked for; expected at most {MOST_OF_A_COMMAND:,}: give --budget N"
         )
     if budget >= once and not spending.deterministic:
         error = 0.01 * (_pricing(indices, once)(0.01) / budget) ** 0.5
@@ -187,9 +187,9 @@ def _noisy_budget(indices: Sequence[Index], spending: Spending, once: int) -> in
 def _pricing(indices: Sequence[Index], once: int) -> Callable[[float], int]:
     """Accuracy → evaluations, for the first index; each of few coalitions is scored at least once."""
     from macredit.values.price import price, price_of
-    from macredit.values.scoring import MOST_COALITIONS, needed
+    from macredit.values.scoring import MOST_SCORED, needed
 
-    if once <= MOST_COALITIONS:
+    if once <= MOST_SCORED:
         matrix = needed(indices).matrix
         return lambda accuracy: max(price_of(matrix, accuracy).evaluations, once)
     return lambda accuracy: price(len(indices[0].players), accuracy).evaluations

@@ -65,33 +65,16 @@ def value(
         raise UserError(f"--weights was given, but the indices are {index}; leave it out, or ask for 'weighted'")
     if shape is not None and not any(index.structure for index in indices):
         raise UserError(f"--structure was given, and none of {index} uses it; leave it out, or ask for one that does")
-    if plot is not None:
-        from macredit.report.value_plot import check_plot, save_value_plot
-
-        check_plot(plot)
-    if export is not None:
-        from macredit.values.log_table import check_export
-
-        check_export(export)
-        if spending.log is None:
-            raise UserError(f"--export {export} was given without a log; give the log to copy as --log FILE")
+    _check_files(plot, export, spending.log)
     found = estimates_of(indices)
     core = _core(worths, found)
-    if plot is not None:
-        save_value_plot(plot, indices, found)
-    if export is not None and spending.log is not None:
-        from macredit.values.log import read_log
-        from macredit.values.log_table import write_parquet
-
-        write_parquet(read_log(spending.log), export)
+    written = _write_files(plot, export, spending.log, indices, found)
     if json_:
         print(json.dumps({**_json(indices, found), **({"core": core} if core else {})}))
     else:
         _show(indices, found, core)
-    if plot is not None:
-        say(f"picture: {plot}")
-    if export is not None:
-        say(f"scores: {export}")
+    for line in written:
+        say(line)
 
 
 def _weights(text: str) -> dict[str, float] | None:
@@ -104,6 +87,43 @@ def _weights(text: str) -> dict[str, float] | None:
     if len(dict(pairs)) < len(pairs):
         raise UserError(f"the weights are {text!r}; expected one for each player, not two")
     return dict(pairs)
+
+
+def _check_files(plot: Path | None, export: Path | None, log: Path | None) -> None:
+    """Refuses files that could not be written, before anything is spent.
+
+    Raises:
+        UserError: another form of file, a missing extra, or a table of scores without a log.
+    """
+    if plot is not None:
+        from macredit.report.value_plot import check_plot
+
+        check_plot(plot)
+    if export is not None:
+        from macredit.values.log_table import check_export
+
+        check_export(export)
+        if log is None:
+            raise UserError(f"--export {export} was given without a log; give the log to copy as --log FILE")
+
+
+def _write_files(
+    plot: Path | None, export: Path | None, log: Path | None, indices: Sequence[Index], found: Estimates
+) -> list[str]:
+    """Writes the picture and the table of scores; what to say about each once the values are shown."""
+    written = []
+    if plot is not None:
+        from macredit.report.value_plot import save_value_plot
+
+        save_value_plot(plot, indices, found)
+        written.append(f"picture: {plot}")
+    if export is not None and log is not None:
+        from macredit.values.log import read_log
+        from macredit.values.log_table import write_parquet
+
+        write_parquet(read_log(log), export)
+        written.append(f"scores: {export}")
+    return written
 
 
 # -- what people see ---------------------------------------------------------------------------------------------------

@@ -52,11 +52,15 @@ def resolve(method: str, preset: str = "paper", settings: Mapping[str, Any] | No
     Raises:
         UserError: an unknown method, preset or setting, or a value its setting cannot hold.
     """
+    if not isinstance(method, str):
+        raise UserError(f"method is {method!r}; expected a name, one of {', '.join(METHODS)}")
     if method not in METHODS:
         raise unknown("method", method, METHODS)
     known = METHODS[method]
-    if preset not in known.presets:
+    if not isinstance(preset, str) or preset not in known.presets:
         raise UserError(f"method {method!r} has no preset {preset!r}; expected one of {', '.join(known.presets)}")
+    if not isinstance(settings, Mapping | None) or not all(isinstance(name, str) for name in settings or ()):
+        raise UserError(f"the settings of {method} are {settings!r}; expected names with values, as {{'eps': 1e-6}}")
     return known, settings_from(known.settings, method, {**known.presets[preset], **(settings or {})})
 
 
@@ -78,6 +82,7 @@ def credit(
 
     Raises:
         UserError: see :func:`resolve`; or the record does not hold what the method needs.
+        OutsideError: every episode failed.
     """
     known, chosen = resolve(method, preset, settings)
     penalty = float(getattr(chosen, "invalid_penalty", 0.0))

@@ -13,7 +13,7 @@ from macredit.credit.games import every
 from macredit.credit.method import Credits, Method
 from macredit.credit.payout import credit_by
 from macredit.rows import Rows
-from macredit.units import Grain
+from macredit.units import Over
 from macredit.values.exact import banzhaf as banzhaf_values
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class BanzhafSettings:
     """Settings of ``banzhaf``; absence and players are chosen with the replays."""
 
-    over: Grain = "agents"
+    over: Over = "agents"
     """What the players are: agents, single turns, messages, or links."""
 
 

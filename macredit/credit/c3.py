@@ -40,7 +40,7 @@ from macredit.credit.members import (
 from macredit.credit.method import Credits, Method, Need
 from macredit.credit.siblings import Centre, Siblings, Variant, difference, difference_stderr
 from macredit.errors import UserError
-from macredit.learn.critic import Values, moves_of
+from macredit.moves import Values, moves_of
 from macredit.rows import FloatN, IntN, Rows, rows_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from macredit.credit.games import Players, Solved
+from macredit.credit.games import PlayersOf, Solved
 from macredit.credit.members import Totals, advantages, agent_groups, agent_totals, assemble, counts_of, pairs, spoke
 from macredit.credit.method import Credits
 from macredit.rows import FloatN, Rows
@@ -63,13 +63,13 @@ def masked(rows: Rows, whatif: WhatIf, who: Sequence[tuple[int, str]]) -> Values
     return {(e, agent): Value(float(rows.team_reward[e]) - whatif.masked(e, {agent}), 0.0) for e, agent in who}
 
 
-def values_by_agent(players: Players, solved: Mapping[int, Solved]) -> Values:
+def values_by_agent(players: PlayersOf, solved: Mapping[int, Solved]) -> Values:
     """Values of games whose players are agents."""
     units = ((e, i, unit) for e, names in players.items() for i, unit in enumerate(names))
     return {(e, str(unit)): Value(*solved[e].total([i])) for e, i, unit in units}
 
 
-def marginals_by_agent(players: Players, solved: Mapping[int, Solved]) -> Values:
+def marginals_by_agent(players: PlayersOf, solved: Mapping[int, Solved]) -> Values:
     """Leave-one-out of the same games, where every coalition was asked."""
     found: dict[tuple[int, str], Value] = {}
     for e, names in players.items():
@@ -135,7 +135,7 @@ def totals_of(rows: Rows, values: Values) -> Totals:
     }
 
 
-def asked_with(whatif: WhatIf, players: Players) -> dict[str, Any]:
+def asked_with(whatif: WhatIf, players: PlayersOf) -> dict[str, Any]:
     """Notes: what absence meant, and who the players were."""
     names = dict.fromkeys(str(unit) for group in players.values() for unit in group)
     return {"absence": whatif.absence, "players": list(names)}

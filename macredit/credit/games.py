@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from macredit.values.stopping import Width
     from macredit.whatif import Outcome, WhatIf
 
-Players = Mapping[int, Sequence[Unit]]
+PlayersOf = Mapping[int, Sequence[Unit]]
 """Episode → the players of its game."""
-MOST_COALITIONS = 2**12
+MOST_ASKED = 2**12
 """Coalitions of one episode that are asked about without a budget."""
 MOST_EVALUATIONS = 2**20
 """The largest budget of one episode."""
@@ -83,9 +83,7 @@ class Solved:
         return value, _sem(self.replicates[list(which)].sum(axis=0))
 
 
-def solve(
-    whatif: WhatIf, players: Players, needs: Mapping[int, Needs], most: int = MOST_COALITIONS
-) -> dict[int, Solved]:
+def solve(whatif: WhatIf, players: PlayersOf, needs: Mapping[int, Needs], most: int = MOST_ASKED) -> dict[int, Solved]:
     """The values of many episodes' games, from every coalition that they need; all are asked together.
 
     Args:
@@ -111,9 +109,9 @@ def solve(
     return {e: _solved([next(outcomes) for _ in batch], needs[e]) for e, batch in questions.items()}
 
 
-def shapley_of_silence(whatif: WhatIf, players: Players, budget: Budget | None = None) -> dict[int, Solved]:
+def shapley_of_silence(whatif: WhatIf, players: PlayersOf, budget: Budget | None = None) -> dict[int, Solved]:
     """Shapley values of many episodes' games: from all coalitions, or estimated where a budget does not reach them."""
-    most = MOST_COALITIONS if budget is None else budget.evaluations // whatif.replicates
+    most = MOST_ASKED if budget is None else budget.evaluations // whatif.replicates
     exact = {e: names for e, names in players.items() if budget is None or 2 ** len(names) <= most}
     solved = solve(whatif, exact, {e: every(len(names), shapley) for e, names in exact.items()}, most)
     rest = {e: names for e, names in players.items() if e not in exact}
@@ -129,15 +127,10 @@ def every(n: int, index: Callable[[FloatN], Any]) -> Needs:
     return Needs(n, 2**n, lambda: members_of(np.arange(2**n), n), values)
 
 
-def some(weights: Linear) -> Needs:
+def some(index: Linear) -> Needs:
     """An index that reads the empty coalition and those of its structure."""
-    masks = np.concatenate([np.zeros(1, np.int64), weights.coalitions])
-    return Needs(
-        len(weights.weights),
-        len(masks),
-        lambda: members_of(masks, len(weights.players)),
-        lambda table_CR: weights.weights @ (table_CR[1:] - table_CR[0]),
-    )
+    masks = index.needed
+    return Needs(len(index.weights), len(masks), lambda: members_of(masks, len(index.players)), index.read)
 
 
 def none() -> Needs:
@@ -172,7 +165,7 @@ def _sem(samples: FloatN) -> float:
     return float(samples.std(ddof=1) / np.sqrt(len(samples))) if len(samples) > 1 else np.nan
 
 
-def _estimated(whatif: WhatIf, players: Players, budget: Budget) -> dict[int, Solved]:
+def _estimated(whatif: WhatIf, players: PlayersOf, budget: Budget) -> dict[int, Solved]:
     """One session an episode, all of them a round at a time; the k-th visit of a coalition is its replicate k."""
     from macredit.values.session import visits_of
     from macredit.values.stopping import Width

@@ -18,11 +18,11 @@ from macredit.credit.coalitions import (
     valued,
     values_by_agent,
 )
-from macredit.credit.games import Needs, Players, Solved, solve
+from macredit.credit.games import Needs, PlayersOf, Solved, solve
 from macredit.credit.members import advantages, agent_groups, agent_totals, assemble, counts_of
 from macredit.credit.method import Credits
 from macredit.rows import Rows
-from macredit.units import Grain, Link, Unit
+from macredit.units import Link, Over, Unit
 from macredit.values.interactions import interactions
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 def paid(
     rows: Rows,
-    grain: Grain,
-    players: Players,
+    over: Over,
+    players: PlayersOf,
     solved: Mapping[int, Solved],
     notes: Mapping[str, Any],
     warnings: Sequence[str] = (),
@@ -40,7 +40,7 @@ def paid(
     """Credits of solved games, with notes and warnings about them."""
     estimated = sorted({found.why for found in solved.values() if found.why})
     notes = {**notes, "estimated": "; ".join(estimated)} if estimated else notes
-    if grain == "agents":
+    if over == "agents":
         credits = valued(rows, values_by_agent(players, solved), notes, warnings)
         return replace(credits, interactions=_pairs(rows, players, solved))
     values = {
@@ -48,7 +48,7 @@ def paid(
         for e, units in players.items()
         for agent in dict.fromkeys(map(_owner, units))
     }
-    if grain == "links":
+    if over == "links":
         return replace(valued(rows, values, notes, warnings), links=_links(rows, players, solved))
     return _by_turn(rows, solved, values, notes, warnings)
 
@@ -86,7 +86,7 @@ def _by_turn(
     )
 
 
-def _links(rows: Rows, players: Players, solved: Mapping[int, Solved]) -> tuple[Mapping[str, Any], ...]:
+def _links(rows: Rows, players: PlayersOf, solved: Mapping[int, Solved]) -> tuple[Mapping[str, Any], ...]:
     return tuple(
         link_credit(rows, e, (unit.sender, unit.receiver), *solved[e].total([i]))
         for e, units in players.items()
@@ -103,7 +103,7 @@ def link_credit(rows: Rows, e: int, ends: tuple[str, str], value: float, stderr:
     }  # fmt: skip
 
 
-def _pairs(rows: Rows, players: Players, solved: Mapping[int, Solved]) -> tuple[Mapping[str, Any], ...]:
+def _pairs(rows: Rows, players: PlayersOf, solved: Mapping[int, Solved]) -> tuple[Mapping[str, Any], ...]:
     """Shapley interactions of every two agents, where all coalitions are known: below 0 they replace each other."""
     found = []
     for e, names in players.items():
@@ -119,7 +119,7 @@ def _pairs(rows: Rows, players: Players, solved: Mapping[int, Solved]) -> tuple[
 
 
 def credit_by(
-    rows: Rows, over: Grain, whatif: WhatIf | None, needs_of: Callable[[int, Sequence[Unit]], Needs]
+    rows: Rows, over: Over, whatif: WhatIf | None, needs_of: Callable[[int, Sequence[Unit]], Needs]
 ) -> Credits:
     """Credit of an index that is read from the worths of known coalitions.
 

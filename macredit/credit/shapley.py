@@ -15,7 +15,7 @@ from macredit.credit.games import MOST_EVALUATIONS, Budget, shapley_of_silence
 from macredit.credit.method import Credits, Method
 from macredit.credit.payout import paid
 from macredit.rows import Rows
-from macredit.units import Grain
+from macredit.units import Over
 
 if TYPE_CHECKING:
     from macredit.whatif import WhatIf
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class ShapleySettings:
     """Settings of ``shapley``; absence and players are chosen with the replays."""
 
-    over: Grain = "agents"
+    over: Over = "agents"
     """What the players are: agents, single turns, messages, or links."""
     budget: Annotated[int, Within(0, MOST_EVALUATIONS)] = 0
     """Terminal evaluations of one episode, from which values are estimated where 2^n are more; 0: all 2^n."""

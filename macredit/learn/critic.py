@@ -8,46 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from macredit.episode import Episode
 from macredit.learn.learner import State
-from macredit.rows import BoolN, FloatN, IntN, Rows
+from macredit.moves import Move, Values, moves_of
+from macredit.rows import BoolN, FloatN, IntN
+
+__all__ = ["MEMORY", "Critic", "Modelled", "Move", "Quality", "TableCritic", "Values", "moves_of", "quality"]
 
 Quality = dict[str, float | None]
 """``loss`` and ``explained_variance`` of predictions made before their returns were seen."""
 
 MEMORY = 0.9
 """What a return counts for at each later fit: the policies that earned it move on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One message in its context."""
-
-    task: str
-    agent: str
-    policy: str
-    """Name of the policy that speaks for the agent."""
-    before: str
-    """Digest of everything said before it, and by whom."""
-    text: str
-    prompt_ids: tuple[int, ...] | None
-    """The whole prompt; None: not on record."""
-    token_ids: tuple[int, ...] | None
-    """The reply; None: not on record, or not given yet."""
-
-
-class Values(Protocol):
-    """Whatever predicts returns."""
-
-    def predict(self, moves: Sequence[Move]) -> FloatN:
-        """float[M]: the expected return of the episodes that go through each move; NaN where nothing is known."""
-        ...
 
 
 @runtime_checkable
@@ -74,27 +50,6 @@ class Critic(Values, Protocol):
     def load(self, state: State) -> None:
         """The inverse of :meth:`state`."""
         ...
-
-
-def moves_of(rows: Rows, which: Iterable[int]) -> list[Move]:
-    """The moves behind some rows."""
-    befores: dict[int, list[str]] = {}
-    moves = []
-    for n in which:
-        e, t = int(rows.episode[n]), int(rows.turn[n])
-        episode, turn = rows.episodes[e], rows.at(n)
-        before = (befores.get(e) or befores.setdefault(e, _transcripts(episode)))[t]
-        policy = rows.teams[e][turn.agent].policy
-        moves.append(Move(episode.task, turn.agent, policy, before, turn.text, episode.prompt(t), turn.token_ids))
-    return moves
-
-
-def _transcripts(episode: Episode) -> list[str]:
-    """The digest of what was said before each turn."""
-    digests = [""]
-    for turn in episode.turns:
-        digests.append(hashlib.blake2b(json.dumps([digests[-1], turn.agent, turn.text]).encode()).hexdigest())
-    return digests
 
 
 def quality(predicted: FloatN, returns: FloatN, weight: FloatN) -> Quality:

@@ -38,10 +38,10 @@ def figure(report: Report, form: str) -> bytes:
         places, marks = [value for _, value in known], [a for a, _ in known]
         panel.scatter(places, marks, marker="D", s=26, facecolor="white", edgecolor="black", zorder=3)
         panel.axvline(0, color="black", linewidth=0.8)
-        panel.set_title(_inert(label), fontsize=9)
+        panel.set_title(inert(label), fontsize=9)
         panel.spines[["top", "right", "left"]].set_visible(False)
         panel.tick_params(axis="y", length=0)
-    panels[0].set_yticks(range(len(names)), [_inert(name) for name in names])
+    panels[0].set_yticks(range(len(names)), [inert(name) for name in names])
     panels[0].invert_yaxis()
     drawing.supxlabel("credit (95 % interval; diamonds: the environment's own)", fontsize=9)
     out = io.BytesIO()
@@ -56,6 +56,6 @@ def _draw(panel: Any, table: Sequence[AgentRow | None]) -> None:
     panel.barh(range(len(table)), values, xerr=margins, color=colours, height=0.6, capsize=3)
 
 
-def _inert(text: str) -> str:
+def inert(text: str) -> str:
     """A dollar sign would begin a formula."""
     return text.replace("$", r"\$")

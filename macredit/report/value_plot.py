@@ -14,6 +14,7 @@ import numpy as np
 
 from macredit.episode import write_atomically
 from macredit.errors import missing_extra, unknown
+from macredit.report.figure import inert
 from macredit.rows import FloatN
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _bars(panel: Any, index: Index, estimate: Estimate) -> None:
     whiskers = radius if radius.any() else None
     panel.barh(range(len(radius)), estimate.values, xerr=whiskers, color=colours, height=0.6, capsize=3)
     panel.axvline(0, color="black", linewidth=0.8)
-    panel.set_yticks(range(len(radius)), [_inert(label) for label in index.labels])
+    panel.set_yticks(range(len(radius)), [inert(label) for label in index.labels])
     panel.tick_params(axis="y", length=0)
     panel.invert_yaxis()
     panel.set_xlabel("value (95 % interval)" if radius.any() else "value", fontsize=9)
@@ -117,13 +118,8 @@ def _network(panel: Any, index: Index, values: FloatN) -> None:
                 panel.plot(x[[i, j]], y[[i, j]], color=HARMS if pairs[i, j] < 0 else HELPS, linewidth=width, zorder=1)
     panel.scatter(x, y, s=500, color="white", edgecolor="black", zorder=2)
     for i, name in enumerate(index.players):
-        panel.text(1.25 * x[i], 1.2 * y[i], _inert(name), ha="center", va="center", fontsize=9)
+        panel.text(1.25 * x[i], 1.2 * y[i], inert(name), ha="center", va="center", fontsize=9)
         panel.text(x[i], y[i], f"{pairs[i, i]:.2g}", ha="center", va="center", fontsize=8, zorder=3)
     panel.set(xlim=(-1.6, 1.6), ylim=(-1.5, 1.5), aspect="equal", xticks=[], yticks=[])
     panel.spines[:].set_visible(False)
     panel.set_xlabel("blue: more together than apart; red: they replace each other", fontsize=8)
-
-
-def _inert(text: str) -> str:
-    """A dollar sign would begin a formula."""
-    return text.replace("$", r"\$")

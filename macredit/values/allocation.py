@@ -16,7 +16,7 @@ from macredit.rows import FloatN, IntN
 from macredit.seeds import generator
 from macredit.values.answers import Answers, BoolCN, Fit, Plan, nothing
 from macredit.values.masks import members_of
-from macredit.values.noisy import Design, Scores, linear_fit, scores_of_answers, shapley_design, variances
+from macredit.values.noisy import Design, Tallies, linear_fit, shapley_design, tallies_of, variances
 
 STAGES = 4
 """Batches after the first score of every coalition: each allocates by all scores before it."""
@@ -37,7 +37,7 @@ def batch(plan: Plan, answers: Answers) -> BoolCN:
     sizes = stages(len(design.masks), plan.budget, LOOKS if plan.blocks else STAGES)
     if answers.rounds >= len(sizes):
         return nothing(plan.n)
-    more = next_scores(design, scores_of_answers(answers), sizes[answers.rounds], plan.seed)
+    more = next_scores(design, tallies_of(answers), sizes[answers.rounds], plan.seed)
     return members_of(np.repeat(design.masks, more), plan.n)
 
 
@@ -47,7 +47,7 @@ def fit(plan: Plan, answers: Answers) -> Fit:
     Raises:
         UserError: a coalition has no score.
     """
-    return linear_fit(shapley_design(plan.n), scores_of_answers(answers), noise=plan.noise)
+    return linear_fit(shapley_design(plan.n), tallies_of(answers), noise=plan.noise)
 
 
 def stages(needed: int, budget: int, pieces: int = STAGES) -> list[int]:
@@ -62,7 +62,7 @@ def stages(needed: int, budget: int, pieces: int = STAGES) -> list[int]:
     return [needed, *(int(size) for size in np.diff(ends) if size)]
 
 
-def next_scores(design: Design, scores: Scores, more: int, seed: int) -> IntN:
+def next_scores(design: Design, tallies: Tallies, more: int, seed: int) -> IntN:
     """int[C]: how often to score each coalition in a batch of ``more``, so that all counts together are best.
 
     Every coalition gets one score before any gets a second. Fractions are rounded at random (a function of the seed and
@@ -72,21 +72,21 @@ def next_scores(design: Design, scores: Scores, more: int, seed: int) -> IntN:
 
     Args:
         design: the value to estimate.
-        scores: so far.
+        tallies: so far.
         more: the size of the batch.
         seed: of the rounding.
     """
     energy = (design.matrix**2).sum(axis=0)
-    first = np.flatnonzero(scores.count == 0)[:more]
+    first = np.flatnonzero(tallies.count == 0)[:more]
     extra = np.bincount(first, minlength=len(energy))
     left = more - len(first)
     if not left:
         return extra
-    need = np.sqrt(energy * variances(design, scores, CAUTION).of_size)
-    have = (scores.count + extra).astype(np.float64)
+    need = np.sqrt(energy * variances(design, tallies, CAUTION).of_size)
+    have = (tallies.count + extra).astype(np.float64)
     wanted = _level(need if need.any() else np.sqrt(energy), have, left)
     whole = np.floor(wanted + 1e-9).astype(np.int64)
-    draws = generator("rounding", seed, int(scores.count.sum())).random(len(wanted))
+    draws = generator("rounding", seed, int(tallies.count.sum())).random(len(wanted))
     order = np.argsort(np.log(draws) / np.maximum(wanted - whole, 1e-9), kind="stable")[::-1]
     whole[order[: left - int(whole.sum())]] += 1
     return extra + whole

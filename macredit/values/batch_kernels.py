@@ -6,13 +6,11 @@ import numpy as np
 from numba import prange
 
 from macredit.rows import FloatN
-from macredit.values.kernels import Int, compiled, count_bits, frozen, run
+from macredit.values.kernels import THREADS_FROM, Int, compiled, count_bits, frozen, run
 from macredit.values.table import TYPICAL
 
 TILE = 2048
 """Games of a batch that are summed side by side."""
-THREADS_FROM = 2**19
-"""Worths from which starting threads costs less than the work they save."""
 
 
 def semivalue_batch(worths: FloatN, inside: FloatN, outside: FloatN) -> FloatN:
@@ -28,7 +26,7 @@ def semivalue_batch(worths: FloatN, inside: FloatN, outside: FloatN) -> FloatN:
     """
     values = np.empty((len(inside) - 1, worths.shape[1]), worths.dtype)
     inside, outside = inside.astype(worths.dtype), outside.astype(worths.dtype)
-    run(_serial, _parallel, worths.size >= THREADS_FROM, frozen(worths), inside, outside, values)
+    run(_serial, _parallel, worths.size >= 1 << THREADS_FROM, frozen(worths), inside, outside, values)
     return values
 
 

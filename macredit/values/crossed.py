@@ -23,8 +23,8 @@ from macredit.rows import FloatN, IntN
 from macredit.seeds import generator
 from macredit.values.answers import Fit
 from macredit.values.masks import members_of
-from macredit.values.noisy import Design, Scores, clustered_fit, summary, variances
-from macredit.values.odd_kernels import Linear, Product
+from macredit.values.noisy import Design, Tallies, clustered_fit, summary, variances
+from macredit.values.odd_kernels import Additive, Product
 from macredit.values.process import Data
 from macredit.values.tuning import TUNING_ROWS, maximised
 
@@ -160,7 +160,7 @@ def bridge(guess: Guess, span: float) -> FloatN:
     return np.asarray(joint + np.diag(span * (expected - size)))
 
 
-def _smoothed(half: Design, every: Scores) -> tuple[FloatN, Guess, float]:
+def _smoothed(half: Design, every: Tallies) -> tuple[FloatN, Guess, float]:
     """What the scores tell if all noise is independent.
 
     Returns:
@@ -173,7 +173,7 @@ def _smoothed(half: Design, every: Scores) -> tuple[FloatN, Guess, float]:
     draws = np.log(generator("crossed", n).random(len(x))) / every.count  # weighted by scores, without replacement
     some = np.append(1 + np.argsort(-draws[1:])[:TUNING_ROWS], 0)  # nobody against everybody comes last
     data = Data(x[some], every.mean[some] / unit, noise[some] / unit**2, unit, DOUBT)
-    prior, _ = maximised([Linear(n), Product(n, 1.0)], data)
+    prior, _ = maximised([Additive(n), Product(n, 1.0)], data)
     covariance = unit**2 * (prior.between(x, x) + OWN * np.eye(len(x)))
     inverse = np.linalg.inv(covariance + np.diag(noise))
     known = 1 - noise * np.diagonal(inverse)

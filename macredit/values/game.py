@@ -15,7 +15,6 @@ from macredit.errors import UserError, unknown
 from macredit.rows import FloatN
 
 T = TypeVar("T")
-Pairs = Callable[[list[tuple[str, Any]]], dict[str, Any]]
 MOST_PLAYERS = 32
 """A table of 2**32 worths fills 32 GiB."""
 
@@ -43,23 +42,22 @@ def read_game(path: str | os.PathLike[str]) -> Game:
     Raises:
         UserError: the file is missing, is not JSON, or does not hold exactly one number for every coalition.
     """
-    return read_json(path, "game", _no_repeats, game_from_json)
+    return read_json(path, "game", game_from_json)
 
 
-def read_json(path: str | os.PathLike[str], kind: str, once: Pairs, meaning: Callable[[Any], T]) -> T:
+def read_json(path: str | os.PathLike[str], kind: str, meaning: Callable[[Any], T]) -> T:
     """What a JSON file means.
 
     Args:
         path: the file.
         kind: what it holds, in errors.
-        once: an object from its fields, refusing those that stand twice.
         meaning: what the data mean.
 
     Raises:
-        UserError: the file is missing or is not JSON, or ``once`` or ``meaning`` refuse it; names the file.
+        UserError: the file is missing or is not JSON, a field stands twice, or ``meaning`` refuses it; names the file.
     """
     try:
-        return meaning(json.loads(Path(path).read_text("utf-8"), object_pairs_hook=once))
+        return meaning(json.loads(Path(path).read_text("utf-8"), object_pairs_hook=_no_repeats))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); expected a {kind} file (JSON)") from None
     except UserError as error:
@@ -78,10 +76,10 @@ def game_from_json(data: Any) -> Game:
     raise UserError(f"a game is {given}; expected the fields players and worths, or n and table")
 
 
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON keeps the last of two equal keys silently; here a coalition has one worth."""
+def _no_repeats(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON keeps the last of two equal keys silently; here a coalition has one worth, and a structure one field."""
     once: dict[str, Any] = {}
-    for name, value in pairs:
+    for name, value in fields:
         if name in once:
             raise UserError(f"{name!r} stands twice in one object; expected it once")
         once[name] = value

@@ -9,6 +9,7 @@ import numba
 import numpy as np
 
 from macredit.rows import FloatN, IntN
+from macredit.values.kernels import frozen
 
 
 def restrict(worths: FloatN, near: IntN) -> FloatN:
@@ -18,10 +19,8 @@ def restrict(worths: FloatN, near: IntN) -> FloatN:
         worths: float[2**n].
         near: int[n], the neighbours of each player, as masks.
     """
-    worths = worths.view()
-    worths.flags.writeable = False  # one compiled version, for memory maps too
     out = np.empty_like(worths)
-    _restrict(worths, near.astype(np.int32), out, np.empty(len(worths), np.int32))
+    _restrict(frozen(worths), near.astype(np.int32), out, np.empty(len(worths), np.int32))
     return out
 
 

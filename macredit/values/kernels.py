@@ -27,7 +27,7 @@ CHUNK = 16
 """2**CHUNK worths are folded by one thread; more where there would be more than 2**MOST_CHUNKS chunks."""
 MOST_CHUNKS = 10
 THREADS_FROM = 19
-"""Players from which starting threads costs less than the work they save."""
+"""Players of a table, or 2**THREADS_FROM worths of many, from which starting threads costs less than it saves."""
 
 _THREADS = threading.Lock()
 """Numba's simplest threading layer must not be entered twice."""

@@ -32,18 +32,33 @@ class Linear:
     weights: FloatN
     """float[rows, C]: one row a player, or a link. The weight of v(∅) is −weights.sum(1)."""
 
+    @property
+    def needed(self) -> IntN:
+        """int[1 + C]: masks of all coalitions whose worths are read, the empty one first."""
+        return np.append(0, self.coalitions)
+
+    def read(self, worths: Any) -> Any:
+        """Values from the worths of the ``needed`` coalitions, in the worths' library (gradients are kept).
+
+        Args:
+            worths: float[1 + C], or float[1 + C, B] for B games at once.
+
+        Returns:
+            float[rows], or float[rows, B].
+        """
+        return like(self.weights, worths, worths.dtype) @ (worths[1:] - worths[0])
+
     def of_table(self, table: Table) -> Any:
         """float[rows] from a full table of 2**n worths, in the table's library (gradients are kept).
 
         Raises:
             UserError: a worth that is needed is not finite.
         """
-        needed = np.concatenate([np.zeros(1, np.int64), self.coalitions])
-        worths = table.worths[like(needed, table.worths)]
+        worths = table.worths[like(self.needed, table.worths)]
         finite = library_of(worths).isfinite(worths)
         if not bool(finite.all()):
-            self._refuse(needed[[not bool(good) for good in finite]], _NOT_FINITE)
-        return like(self.weights, worths, worths.dtype) @ (worths[1:] - worths[0])
+            self._refuse(self.needed[[not bool(good) for good in finite]], _NOT_FINITE)
+        return self.read(worths)
 
     def of(self, coalitions: npt.ArrayLike, worths: npt.ArrayLike, empty: float = 0.0) -> FloatN:
         """float[rows] from some coalitions' worths; those that are not needed are ignored.

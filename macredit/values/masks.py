@@ -11,10 +11,8 @@ import numpy.typing as npt
 from macredit.errors import UserError
 from macredit.rows import BoolN, IntN
 
-MOST_COALITIONS = 2**22
+MOST_LISTED = 2**22
 """A structure that leaves more than this prunes too little to be of use."""
-
-
 MOST_BITS = 62
 """Players of a game whose coalitions are masks."""
 
@@ -84,8 +82,8 @@ def grow(start: IntN, barred: IntN, near: IntN, tag: IntN, what: str) -> tuple[I
 
 def check_size(count: int, what: str) -> None:
     """Refuses what needs more than anyone could evaluate."""
-    if count > MOST_COALITIONS:
+    if count > MOST_LISTED:
         raise UserError(
-            f"{what} more than {MOST_COALITIONS:,} coalitions; use a structure that leaves fewer ways to act together, "
+            f"{what} more than {MOST_LISTED:,} coalitions; use a structure that leaves fewer ways to act together, "
             "or `estimate`"
         )

@@ -59,7 +59,7 @@ class Design(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class Tallies:
     """What the scores of each coalition of a design come to."""
 
     count: IntN
@@ -120,19 +120,19 @@ def design_of(index: Callable[[Any], Any], n: int) -> Design:
 def design_of_linear(linear: Linear) -> Design:
     """The value of a structure; the empty coalition's weight makes every row sum to 0."""
     empty = -linear.weights.sum(axis=1, keepdims=True)
-    return Design(len(linear.players), np.append(0, linear.coalitions), np.concatenate([empty, linear.weights], axis=1))
+    return Design(len(linear.players), linear.needed, np.concatenate([empty, linear.weights], axis=1))
 
 
-def scores_of_answers(answers: Answers) -> Scores:
-    """A session's answers as scores of all 2**n coalitions."""
+def tallies_of(answers: Answers) -> Tallies:
+    """A session's answers as tallies of all 2**n coalitions."""
     n = answers.coalitions.shape[1]
     masks = masks_of(answers.coalitions, n)
-    found = Scores(np.zeros(2**n, np.int64), np.zeros(2**n), np.zeros(2**n))
+    found = Tallies(np.zeros(2**n, np.int64), np.zeros(2**n), np.zeros(2**n))
     found.count[masks], found.mean[masks], found.squares[masks] = answers.count, answers.mean, answers.squares
     return found
 
 
-def variances(design: Design, scores: Scores, caution: int = PRIOR) -> Variances:
+def variances(design: Design, tallies: Tallies, caution: int = PRIOR) -> Variances:
     """Variance of one score of each coalition.
 
     Few scores say little about their own spread: a coalition's sample variance is drawn towards that of its size, and
@@ -140,7 +140,7 @@ def variances(design: Design, scores: Scores, caution: int = PRIOR) -> Variances
     ``COIN`` joins the squares of all, as a Beta prior does: ten successes out of ten do not rule failure out.
     Without any repeated score every variance is 1.
     """
-    count, mean, squares = scores.count, scores.mean, scores.squares
+    count, mean, squares = tallies.count, tallies.mean, tallies.squares
     degrees = np.maximum(count - 1, 0)
     freedom = int(degrees.sum())
     if not freedom:
@@ -152,7 +152,7 @@ def variances(design: Design, scores: Scores, caution: int = PRIOR) -> Variances
     return Variances((squares + PRIOR * of_size) / (degrees + PRIOR), of_size, freedom)
 
 
-def linear_fit(design: Design, scores: Scores, *, noise: bool = True) -> Fit:
+def linear_fit(design: Design, tallies: Tallies, *, noise: bool = True) -> Fit:
     """Values M v̄ with Var φ_i = Σ_S M_iS² σ_S² / n_S.
 
     Standard errors are 0 without noise, NaN where no score was repeated.
@@ -160,15 +160,15 @@ def linear_fit(design: Design, scores: Scores, *, noise: bool = True) -> Fit:
     Raises:
         UserError: a coalition has no score.
     """
-    complete(design.masks, design.masks[scores.count > 0], tuple(map(str, range(design.n))))
-    values = design.matrix @ scores.mean
+    complete(design.masks, design.masks[tallies.count > 0], tuple(map(str, range(design.n))))
+    values = design.matrix @ tallies.mean
     if not noise:
         return Fit(values, np.zeros(len(values)))
-    spread = variances(design, scores)
+    spread = variances(design, tallies)
     if not spread.freedom:
         return Fit(values, np.full(len(values), np.nan))
-    parts = design.matrix**2 * (spread.own / scores.count)
-    return Fit(values, np.sqrt(parts.sum(axis=1)), _freedom(parts, design.sizes, scores.count))
+    parts = design.matrix**2 * (spread.own / tallies.count)
+    return Fit(values, np.sqrt(parts.sum(axis=1)), _freedom(parts, design.sizes, tallies.count))
 
 
 def _freedom(parts: FloatPC, sizes: IntN, count: IntN) -> float:
@@ -215,13 +215,13 @@ def clustered_fit(design: Design, masks: IntN, tasks: IntN, scores: FloatN) -> F
     return Fit(found.values, found.stderr * np.sqrt(factor), min(found.dof, max(clusters - 1.0, 1.0)))
 
 
-def summary(design: Design, masks: IntN, scores: FloatN) -> Scores:
+def summary(design: Design, masks: IntN, scores: FloatN) -> Tallies:
     """Counts, means and squares of a design's coalitions from single scores."""
     column, size = np.searchsorted(design.masks, masks), len(design.masks)
     count = np.bincount(column, minlength=size)
     mean: FloatN = np.bincount(column, scores, size) / np.maximum(count, 1)
     squares: FloatN = np.bincount(column, (scores - mean[column]) ** 2, size).astype(np.float64)
-    return Scores(count, mean, squares)
+    return Tallies(count, mean, squares)
 
 
 def complete(needed: IntN, scored: IntN, players: tuple[str, ...]) -> None:

@@ -48,7 +48,7 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True)
-class Linear:
+class Additive:
     """Players that add up: β_i independent with variance e^θ / n."""
 
     n: int

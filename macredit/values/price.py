@@ -65,7 +65,7 @@ def price(
 
 
 def price_of(matrix: FloatN, accuracy: float, *, spread: float = SPREAD) -> Price:
-    """The same for any linear index by its matrix float[P, 2**n]; see :func:`matrix_of`."""
+    """The same for any linear index by its matrix float[P, C], such as ``needed(indices).matrix`` of a scoring."""
     energy = (matrix**2).sum(axis=0)
     coalitions = int((energy > 0).sum())
     values = len(matrix)

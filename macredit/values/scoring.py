@@ -20,8 +20,8 @@ from macredit.values.masks import masks_of, members_of
 from macredit.values.noisy import Design, clustered_fit, complete, linear_fit, summary
 from macredit.values.session import Estimate, Session, visits_of
 
-MOST_COALITIONS = 2**16
-"""Where an index needs more, not each of them is scored."""
+MOST_SCORED = 2**16
+"""Coalitions; where an index needs more, not each of them is scored."""
 
 
 class Scorer(Protocol):
@@ -54,7 +54,7 @@ class Scoring:
             UserError: a budget too small for an index, with the smallest that will do.
         """
         least = max(index.needs for index in indices)
-        if budget < least or least > MOST_COALITIONS:
+        if budget < least or least > MOST_SCORED:
             return {"shapley": self._sampled(indices, budget, least)}
         scores = Log(self.players, {}, self._every(needed(indices), budget))
         return {index.name: estimate_of(index, scores, noise=self.noise) for index in indices}
@@ -65,6 +65,7 @@ class Scoring:
         For an odd value coalitions are scored in pairs, and what counts is how much their differences vary.
         """
         found: dict[Question, float] = {}
+        times: Counter[Hashable] = Counter()
         units, members = (design.half, 2) if design.odd else (design, 1)
         masks, worths = np.zeros(0, np.int64), np.zeros(0)
         sizes = stages(len(units.masks), budget // members) if self.noise else [len(units.masks)]
@@ -72,7 +73,7 @@ class Scoring:
             so_far = summary(units, masks, worths)
             more = next_scores(units, so_far, size, self.seed)
             ask = np.repeat(units.masks, more)
-            visit = np.arange(len(ask)) - np.repeat(np.cumsum(more) - more, more) + np.repeat(so_far.count, more)
+            visit = np.array(visits_of(ask.tolist(), times), np.int64)
             both = np.concatenate([ask, 2**design.n - 1 - ask])[: members * len(ask)]
             questions = self._questions(both, np.tile(visit, members), together(design))
             answers = np.array(self._answers(questions))
@@ -88,7 +89,7 @@ class Scoring:
         if other is not None:
             raise UserError(
                 f"a budget of {budget:,} was given for {other!r}, which needs each of {least:,} coalitions (at most "
-                f"{MOST_COALITIONS:,}); raise it, or ask for 'shapley' alone, which can be estimated from fewer"
+                f"{MOST_SCORED:,}); raise it, or ask for 'shapley' alone, which can be estimated from fewer"
             )
         n = len(self.players)
         session = Session(n, budget, self.seed, noise=self.noise)
@@ -159,7 +160,7 @@ def estimate_of(index: Index, log: Log, *, noise: bool) -> Estimate:
     n, coalitions = len(log.players), log.coalitions()
     masks, scores = masks_of(coalitions, n), log.scores()
     distinct = len(np.unique(masks))
-    if index.needs > max(distinct, MOST_COALITIONS):
+    if index.needs > max(distinct, MOST_SCORED):
         raise UserError(
             f"{distinct:,} coalitions have a score, and {index.name!r} of {n} players is read from {index.needs:,}; "
             "ask for one that needs fewer, such as 'loo', or estimate 'shapley' with --game and this log"

@@ -22,7 +22,7 @@ def read_structure(path: str | os.PathLike[str], players: Sequence[Player]) -> S
     Raises:
         UserError: the file is missing, is not JSON, or does not fit the players; links must join all of them.
     """
-    return read_json(path, "structure", _once, lambda data: structure_from_json(data, players))
+    return read_json(path, "structure", lambda data: structure_from_json(data, players))
 
 
 def structure_from_json(data: Any, players: Sequence[Player]) -> Structure:
@@ -40,11 +40,3 @@ def structure_from_json(data: Any, players: Sequence[Player]) -> Structure:
             "nothing; add a link, or value each part as a game of its own"
         )
     return structure
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON keeps the last of two equal keys silently."""
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise UserError(f"a field of {', '.join(fields)} stands twice in one object; expected it once")
-    return fields

@@ -10,7 +10,7 @@ from scipy.linalg import lapack
 from scipy.optimize import minimize
 
 from macredit.rows import FloatN
-from macredit.values.odd_kernels import Joint, Linear, Part, Product, White
+from macredit.values.odd_kernels import Additive, Joint, Part, Product, White
 from macredit.values.process import Data, Posterior, Prior
 from macredit.values.ridge import Ridge, Size
 
@@ -47,7 +47,7 @@ def tuned(data: Data) -> tuple[Prior, Prior | None]:
 def without_curve(data: Data) -> tuple[Prior, float]:
     """What players share, what each adds, their interactions; see :func:`maximised`."""
     n = data.x.shape[1]
-    parts: list[Part] = [Linear(n), Size(n), Product(n, 1.0), Joint(n, 2.0), Joint(n, n / 2)]
+    parts: list[Part] = [Additive(n), Size(n), Product(n, 1.0), Joint(n, 2.0), Joint(n, n / 2)]
     return maximised(parts if data.noisy else [*parts, White(n)], data)
 
 
