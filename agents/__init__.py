@@ -18,6 +18,7 @@ from macredit.own import own
 from macredit.policy import Policy
 
 from .halves import learning, outgoing, speaking
+from .settings import check_settings
 
 if TYPE_CHECKING:
     from .chat import ChatServer
@@ -41,9 +42,13 @@ POLICIES: dict[str, str] = {
 ENGINES: dict[str, str] = {"copy": "copy_engine:Copy", **{kind: POLICIES[kind] for kind in ("vllm", "vllm-server")}}
 """What may speak in place of an hf policy while that learns."""
 
-_ARGUMENT = {"scripted": "style", "table": "replies", "hf": "model", "chat": "model", "vllm": "model"}
+_ARGUMENT = {"scripted": "style", "table": "replies"} | dict.fromkeys(("hf", "chat", "vllm", "vllm-server"), "model")
 """What ARG sets in ``NAME=KIND:ARG``."""
+_BEHIND_A_URL = ("chat", "vllm-server")
+"""Kinds whose ARG is ``MODEL@URL``."""
 _HANDED_IN = ("expert", "fumbles", "bases", "name")
+_HALVES = ("engine", "shards")
+"""What an hf policy may be besides, which its class knows nothing of."""
 _EXTRAS = {"train": ("torch", "transformers", "peft", "safetensors", "gguf"), "server": ("openai",)}
 """Which extra brings which packages."""
 _OWN = "Class of a Policy, such as a BatchPolicy"
@@ -80,22 +85,23 @@ def make_policy(
         bases: shared models; give the same dict to policies that are to share one.
 
     Raises:
-        UserError: an unknown kind or setting, or an optional package that is not installed.
+        UserError: an unknown kind or setting, a value that the setting does not take, or an optional package that is
+            not installed.
     """
     kind, settings = str(spec.get("kind", "")), {key: value for key, value in spec.items() if key != "kind"}
-    if kind == "hf" and settings.get("engine"):
+    if kind == "hf" and settings.get("engine") is not None:
         return _served(spec, name, {} if bases is None else bases)
     if not kind:
         raise UserError(
             f"unknown kind of policy: {name!r} has the settings {list(settings)} and no kind; expected kind = "
             f"{', '.join(POLICIES)} or module:Class"
         )
-    shards = settings.pop("shards", None) if kind == "hf" else None
     made = policy_class(kind)
+    halves = _HALVES if kind == "hf" else ()
+    named = f"{{}} of policy {name!r}" if name else "{}"
+    check_settings(made, settings, f"setting of a {kind} policy", named, besides=halves, never=_HANDED_IN)
+    _, shards = [settings.pop(half, None) for half in halves] or (None, None)
     takes = inspect.signature(made).parameters
-    for setting in settings:
-        if setting not in takes or setting in _HANDED_IN:
-            raise unknown(f"setting of a {kind} policy", setting, [t for t in takes if t not in _HANDED_IN])
     if shards is not None:
         sharded: Policy = _load(*_SHARDED.split(":"))(settings, shards, name)
         return sharded
@@ -140,9 +146,9 @@ def policy_class(kind: str) -> type[Any]:
 def parse_policy(text: str) -> tuple[str, dict[str, Any]]:
     """``NAME=KIND[:ARG]``, ``NAME=PATH`` or ``NAME=module:Class`` of the command line as (name, spec).
 
-    ARG is a style (``noisy:0.7`` with its skill), a table's replies with commas, or an hf model: a hub id, a folder, a
-    ``.gguf`` file or ``tiny``, or ``MODEL@URL`` of a chat server (``MODEL@URL#VARIABLE``: its key is in that
-    environment variable). PATH is a model file, an exported policy, or ``tiny``; its files tell what it is.
+    ARG is a style (``noisy:0.7`` with its skill), a table's replies with commas, an hf or vllm model (a hub id, a
+    folder, a ``.gguf`` file or ``tiny``), or ``MODEL@URL`` of kind chat or vllm-server (``MODEL@URL#VARIABLE``: its key
+    is in that environment variable). PATH is a model file, an exported policy, or ``tiny``; its files tell what it is.
     """
     name, found, what = text.partition("=")
     if not (name and found and what):
@@ -181,11 +187,11 @@ def _short(kind: str, argument: str) -> dict[str, Any]:
             spec["skill"] = float(skill)
         except ValueError:
             raise UserError(f"skill was given as {skill!r}; expected a number, as in scripted:noisy:0.7") from None
-    if kind == "chat":
+    if kind in _BEHIND_A_URL:
         model, found, url = argument.rpartition("@")
         if not found:
             raise UserError(
-                f"chat was given {argument!r}; expected MODEL@URL, as in chat:qwen3@http://localhost:8000/v1"
+                f"{kind} was given {argument!r}; expected MODEL@URL, as in {kind}:qwen3@http://localhost:8000/v1"
             )
         spec["url"], hashed, key_env = url.partition("#")
         spec |= {"key_env": key_env} if hashed else {}

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from macredit.errors import OutsideError, unknown
+from macredit.errors import OutsideError, UserError, unknown
 from macredit.policy import Chat, Request, Said
 
-from .server import ChatError, GarbageError, Server, WrongModelError, check_number
+from .server import ChatError, GarbageError, Server, WrongModelError
+from .traffic import Limits, check_number, traffic_to
 
 
 class ChatServer:
     """Speaks with a model behind a server; each call goes out at once, by a thread of its own.
+
+    ``concurrency`` and ``requests_per_minute`` hold for all chat policies of a process with the same ``url`` and
+    ``key_env`` together. Workers on Ray are processes of their own and each keep them: with 4 workers, give a quarter.
 
     A server has no keyed randomness: each call's seed is drawn from its key and sent, but what comes back is recorded,
     not reproducible, and ``sampling`` says so. ``version`` is the model's name as the server reports it.
@@ -24,9 +29,9 @@ class ChatServer:
         max_tokens: the longest reply; None: as the server has it.
         sampling: ``temperature`` (default 1) and ``top_p``.
         extra: further fields of the request, such as ``chat_template_kwargs`` or ``max_completion_tokens``.
-        concurrency: this policy's calls under way at once.
+        concurrency: calls under way at once.
         requests_per_minute: the most requests sent in a minute, retries included, evenly spaced; None: no limit.
-        timeout: seconds without an answer until a request is given up.
+        timeout: seconds until a request without a whole answer is given up.
         retries: how often a request is repeated, with growing pauses, after a timeout, a lost connection, 429 or 5xx.
         price_in: price of a million prompt tokens, in any currency.
         price_out: price of a million sampled tokens; where a price is given, ``usage`` has ``micros``, the cost of the
@@ -34,7 +39,7 @@ class ChatServer:
         name: the policy's name.
 
     Raises:
-        UserError: a setting out of range, or no key under ``key_env``.
+        UserError: a setting out of range, no key under ``key_env``, or other limits than another policy's there.
         OutsideError: the server is down, refuses the key, does not know the model or does not speak the protocol. It is
             asked for one word when the policy is made, before anything is played.
     """
@@ -60,8 +65,10 @@ class ChatServer:
         ):  # fmt: skip
             check_number(setting, given, least, whole)
         _check_sampling(sampling or {})
+        _check_extra(extra or {})
         self.name = name
-        self._server = Server(url, model, self._say, key_env, concurrency, requests_per_minute, timeout, retries)
+        traffic = traffic_to(url, key_env, Limits(concurrency, requests_per_minute))
+        self._server = Server(url, model, key_env, timeout, retries, traffic)
         self._prices = price_in, price_out
         self._fields = {"temperature": 1.0, **(sampling or {}), **(extra or {})}
         self._fields |= {} if max_tokens is None else {"max_tokens": max_tokens}
@@ -70,7 +77,7 @@ class ChatServer:
 
     def submit(self, requests: Sequence[tuple[int, Request]]) -> None:
         """Send the requests, as many at once as ``concurrency`` allows."""
-        self._server.submit(requests)
+        self._server.submit(requests, self._say)
 
     def collect(self) -> Sequence[tuple[int, Said | Exception]]:
         """The answers that are there, by ticket; a failed call is a :class:`ChatError`."""
@@ -99,17 +106,16 @@ class ChatServer:
         raise GarbageError(f"{self._server.url} answers {self._server.shown(answer)}; expected a chat completion")
 
     def _usage(self, answer: Mapping[str, Any]) -> dict[str, int] | None:
-        """Tokens and cost, where the server counts tokens."""
-        match answer.get("usage"):
-            case {"prompt_tokens": int(prompt), "completion_tokens": int(sampled), **more}:
-                usage = {"prompt": prompt, "sampled": sampled}
-            case _:
-                return None
-        match more.get("prompt_tokens_details"):
-            case {"cached_tokens": int(cached)}:
-                usage["cached"] = cached
+        """Tokens and cost, where the server counts tokens.
+
+        Raises:
+            GarbageError: it counts what cannot be.
+        """
+        usage = self._server.usage(answer)
+        if not {"prompt", "sampled"} <= usage.keys():
+            return None
         if any(self._prices):
-            usage["micros"] = round(self._prices[0] * prompt + self._prices[1] * sampled)
+            usage["micros"] = round(self._prices[0] * usage["prompt"] + self._prices[1] * usage["sampled"])
         return usage
 
     def _reported(self) -> str:
@@ -138,3 +144,10 @@ def _check_sampling(sampling: Mapping[str, Any]) -> None:
         if name not in ("temperature", "top_p"):
             raise unknown("sampling parameter of a chat policy", name, ("temperature", "top_p"))
         check_number(name, value, 0)
+
+
+def _check_extra(extra: Mapping[str, Any]) -> None:
+    try:
+        json.dumps(extra, allow_nan=False)
+    except (TypeError, ValueError) as error:  # TOML has dates, NaN and infinities
+        raise UserError(f"extra was given as {dict(extra)!r:.80}; expected what JSON can hold ({error})") from None

@@ -16,11 +16,6 @@ from .hf import HF
 class Copy(HF):
     """An :class:`HF` policy whose weights come from a learner; rollouts and learning may run in two threads."""
 
-    @property
-    def precision(self) -> str:
-        """The dtype of its weights."""
-        return str(self.module.dtype).removeprefix("torch.")
-
     def receive(self, weights: Weights) -> None:
         """Copy the weights; every id is sampled and scored with them from now on."""
         tensors = dict(weights.tensors)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from macredit.errors import unknown
+from macredit.errors import UserError, unknown
 from macredit.learn.handover import Weights
 from macredit.learn.learner import Trainable
 
@@ -28,12 +28,19 @@ def speaking(spec: Mapping[str, Any]) -> dict[str, Any]:
 
     if spec.get("kind") != "hf":
         return dict(spec)
-    engine = spec.get("engine") or "copy"
+    engine = "copy" if spec.get("engine") is None else spec["engine"]
     about = dict(engine) if isinstance(engine, Mapping) else {"kind": engine}
-    if about.get("kind") not in ENGINES:
-        raise unknown("engine", str(about.get("kind", "")), ENGINES)
-    takes = inspect.signature(policy_class(about["kind"])).parameters
-    return {**{key: value for key, value in spec.items() if key in takes}, **about}
+    kind = about.get("kind")
+    if not isinstance(kind, str):
+        raise UserError(
+            f"engine was given as {engine!r:.80}; expected a kind of {', '.join(ENGINES)}, as in engine = {{ kind = "
+            '"copy" }'
+        )
+    if kind not in ENGINES:
+        raise unknown("engine", kind, ENGINES)
+    takes = inspect.signature(policy_class(kind)).parameters
+    learned = {"served": "*"} if "served" in takes else {}  # its weights are the learner's, which is checked
+    return {**learned, **{key: value for key, value in spec.items() if key in takes}, **about}
 
 
 def learning(spec: Mapping[str, Any]) -> dict[str, Any]:

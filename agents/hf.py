@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+from macredit.bounds import Within
 from macredit.errors import UserError
 from macredit.learn.torch_policy import TorchPolicy
 from macredit.policy import Request, Said
 
-from .models import base_of, is_tiny, load_adapter, load_model, new_adapter
+from .models import LoraTable, base_of, is_tiny, load_adapter, load_model, new_adapter
 from .sample import sample
 from .template import History
 from .voice import Voice, speech
@@ -40,7 +42,7 @@ class HF(TorchPolicy):
     def __init__(
         self,
         model: str,
-        lora: Mapping[str, Any] | None = None,
+        lora: LoraTable = None,
         sampling: Mapping[str, Any] | None = None,
         max_tokens: int | None = None,
         template: str | None = None,
@@ -48,7 +50,7 @@ class HF(TorchPolicy):
         history: History = "grow",
         dtype: str = "float32",
         device: str = "cpu",
-        batch_tokens: int = 16384,
+        batch_tokens: Annotated[int, Within(1)] = 16384,
         name: str = "",
         bases: dict[Any, Any] | None = None,
     ) -> None:
@@ -73,8 +75,17 @@ class HF(TorchPolicy):
         rate = _RATES[is_tiny(source[0]), adapter is not None]
         super().__init__(name, module, tokenizer, adapter, lambda: load_model(*source)[0], checked, rate)
 
+    @property
+    def precision(self) -> str:
+        """The dtype of its weights."""
+        return str(self.module.dtype).removeprefix("torch.")
+
     def say(self, batch: Sequence[Request]) -> list[Said]:
-        """One reply a request; prompts of like length are computed together."""
+        """One reply a request; prompts of like length are computed together.
+
+        Raises:
+            UserError: its weights do not give finite log-probabilities.
+        """
         prompts = [self.voice.template.prompt(request) for request in batch]
         said: dict[int, Said] = {b: self.voice.said(prompt) for b, prompt in enumerate(prompts)}
         for group in self._groups(prompts):
@@ -83,12 +94,22 @@ class HF(TorchPolicy):
             with self.speaking(asked):
                 replies = sample(self.module, asked, uniforms, self.voice.stops, self.sampling, self._pad)
             for b, (ids, logps) in zip(group, replies, strict=True):
+                self._check_finite(logps)
                 said[b] = self.voice.said(prompts[b], tuple(ids), tuple(logps))
         return [said[b] for b in range(len(batch))]
 
     def dictate(self, request: Request, text: str) -> Said:
         """What would have been recorded had the policy said ``text``: ids to imitate, without log-probabilities."""
         return self.voice.dictate(request, text)
+
+    def _check_finite(self, logps: Sequence[float]) -> None:
+        for logp in logps:
+            if not math.isfinite(logp):
+                raise UserError(
+                    f"policy {self.name!r} ({self.precision}) gives an id that it samples the log-probability {logp}; "
+                    "expected a finite number: its weights are damaged, or too large for its dtype; give another model "
+                    "or dtype"
+                )
 
     def _groups(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Indices of prompts that are computed at once, short ones first; prompts that leave no room get no reply."""

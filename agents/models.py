@@ -6,21 +6,47 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from macredit.bounds import Within
 from macredit.errors import UserError, unknown
 
+from .settings import check_settings
 from .tiny import tiny_model, tiny_tokenizer
 
 _TINY = re.compile(r"tiny(?::(\d+))?")
-_LORA = {"rank": 16, "alpha": 32, "targets": "all-linear"}
+LoraTable = Annotated[Mapping[str, Any] | None, "a table such as { rank = 16 }"]
+"""What users write; see :class:`Lora`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """The size of an adapter, and what it adapts."""
+
+    rank: Annotated[int, Within(1)] = 16
+    """Of the product that is added to each weight."""
+    alpha: Annotated[float, Within(1e-3)] = 32
+    """The product is multiplied by alpha / rank."""
+    targets: Annotated[str | Sequence[str], 'a list of layers, or "all-linear"'] = "all-linear"
+    """The last parts of layers' names, a regular expression of whole names, or ``all-linear``."""
+
+
+def lora_of(table: Mapping[str, Any]) -> Lora:
+    """A user's table, checked.
+
+    Raises:
+        UserError: a setting that is not known, of another type, or out of bounds.
+    """
+    check_settings(Lora, table, "LoRA setting", "lora.{}")
+    return Lora(**table)
 
 
 def is_tiny(model: str) -> bool:
@@ -32,10 +58,11 @@ def load_model(model: str, dtype: str = "float32", device: str = "cpu") -> tuple
     """(module, tokenizer) of a hub id, a folder, a ``.gguf`` file, ``tiny`` or ``tiny:SEED``.
 
     Raises:
-        UserError: there is no such model.
+        UserError: there is no such model, or no such device.
     """
     if dtype not in ("float32", "bfloat16", "float16"):
         raise unknown("dtype", dtype, ("float32", "bfloat16", "float16"))
+    _check_device(device)
     if tiny := _TINY.fullmatch(model):
         module: Any = tiny_model(int(tiny[1] or 0))
         return module.to(device=device, dtype=getattr(torch, dtype)), tiny_tokenizer()
@@ -55,6 +82,16 @@ def load_model(model: str, dtype: str = "float32", device: str = "cpu") -> tuple
         module.hf_quantizer = None
         del module.config.quantization_config
     return module.to(device), tokenizer
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, NotImplementedError, RuntimeError) as error:  # torch was built without it, or finds none
+        raise UserError(
+            f"device was given as {device!r}, where torch can put nothing ({str(error).splitlines()[0]}); expected "
+            f"cpu{' or cuda' * torch.cuda.is_available()}"
+        ) from None
 
 
 def _no_model(model: str, why: str) -> UserError:
@@ -105,17 +142,15 @@ def new_adapter(module: Any, name: str, base: str, lora: Mapping[str, Any]) -> P
     """``module`` with one more LoRA adapter (Hu et al. 2021, arXiv 2106.09685), which starts as the identity.
 
     Raises:
-        UserError: a setting that is not known, or a rank below 1.
+        UserError: a setting as :func:`lora_of` says, or targets that are not there.
     """
-    for setting in lora:
-        if setting not in _LORA:
-            raise unknown("LoRA setting", setting, _LORA)
-    given = {**_LORA, **lora}
-    if not isinstance(given["rank"], int) or given["rank"] < 1:
-        raise UserError(f"LoRA rank is {given['rank']!r}; expected a whole number of at least 1")
-    config = LoraConfig(
-        r=given["rank"], lora_alpha=given["alpha"], target_modules=given["targets"], task_type="CAUSAL_LM"
-    )
+    given = lora_of(lora)
+    targets = given.targets if isinstance(given.targets, str) else list(given.targets)
+    layers = [f".{key}" for key, _ in module.named_modules()]
+    for target in () if isinstance(targets, str) else targets:
+        if not any(layer.endswith(f".{target}") for layer in layers):
+            raise _no_targets(module, base, target)
+    config = LoraConfig(r=given.rank, lora_alpha=given.alpha, target_modules=targets, task_type="CAUSAL_LM")
     seed = hashlib.blake2b(json.dumps([name, base]).encode(), digest_size=7).digest()
     with torch.random.fork_rng(devices=[]), _calm():
         torch.manual_seed(int.from_bytes(seed, "big"))
@@ -124,8 +159,8 @@ def new_adapter(module: Any, name: str, base: str, lora: Mapping[str, Any]) -> P
                 module.add_adapter(name, config)
             else:
                 module = get_peft_model(module, config, adapter_name=name)
-        except ValueError:
-            raise _no_targets(module, base, given["targets"]) from None
+        except (ValueError, re.error):
+            raise _no_targets(module, base, targets) from None
     module.peft_config[name].base_model_name_or_path = str(Path(base).resolve()) if Path(base).exists() else base
     return module
 

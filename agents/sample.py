@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -105,7 +106,7 @@ def log_probabilities(logits: Tensor, sampling: Mapping[str, Any]) -> Tensor:
     logits, temperature = logits.float(), float(sampling["temperature"])
     if temperature == 0:
         best = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
-        return best.float().log()
+        return best.float().log() + 0 * logits.amax(-1, keepdim=True)  # what is no number stays none
     logp = torch.log_softmax(logits / temperature, dim=-1)
     if sampling.get("top_k"):
         worst = logp.topk(min(sampling["top_k"], logp.shape[-1]), dim=-1).values[:, -1:]
@@ -134,6 +135,7 @@ def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
         if key not in ranges:
             raise UserError(f"sampling parameter {key!r} is not known; expected one of {', '.join(ranges)}")
         expected, holds = ranges[key]
-        if not isinstance(value, int | float) or not holds(value):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not abs(value) <= sys.float_info.max or not holds(value):
             raise UserError(f"sampling parameter {key!r} was given as {value!r}; expected {expected}")
     return checked

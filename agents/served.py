@@ -40,7 +40,7 @@ class Served:
             )
         self.name, self.learner, self.engine = learner.name, learner, engine
         self.version, self.sampling = engine.version, engine.sampling
-        self._canary = Canary(learner, engine, str(learner.module.dtype).removeprefix("torch."))
+        self._canary = Canary(learner, engine, learner.precision)
         self.hand_over()
 
     # -- the half that speaks --------------------------------------------------------------------------------------

@@ -1,16 +1,13 @@
-"""Calls to an OpenAI-compatible server: many at once, retried and paced; what goes wrong is named."""
+"""Calls to an OpenAI-compatible server, retried; what goes wrong is named."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import time
-import weakref
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from queue import SimpleQueue
-from threading import Lock, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,6 +16,11 @@ import openai
 from macredit.errors import UserError
 from macredit.policy import Request, Said
 from macredit.rollout import attempt
+
+from .traffic import TooLongError, Traffic, check_number
+
+_COUNTS = 1 << 53
+"""No server counts more tokens."""
 
 
 class ChatError(RuntimeError):
@@ -42,60 +44,38 @@ class GarbageError(ChatError):
 
 
 class Server:
-    """A client of one server; each call goes out at once, by a thread of its own.
+    """One policy's client of a server.
 
     Args:
         url: the base URL, up to ``/v1``.
         model: the model that is asked for, as errors name it.
-        say: answers one request, by calls of :meth:`post`.
         key_env: the environment variable that holds the key; None: the server wants none.
-        concurrency: calls under way at once.
-        requests_per_minute: the most requests sent in a minute, retries included, evenly spaced; None: no limit.
-        timeout: seconds without an answer until a request is given up.
+        timeout: seconds until a request without a whole answer is given up.
         retries: how often a request is repeated, with growing pauses, after a timeout, a lost connection, 429 or 5xx.
+        traffic: sends the calls, those of other policies among them or not.
 
     Raises:
         UserError: a setting out of range, or no key under ``key_env``.
     """
 
     def __init__(
-        self,
-        url: str,
-        model: str,
-        say: Callable[[Request], Said],
-        key_env: str | None,
-        concurrency: int,
-        requests_per_minute: float | None,
-        timeout: float,
-        retries: int,
+        self, url: str, model: str, key_env: str | None, timeout: float, retries: int, traffic: Traffic
     ) -> None:
-        for setting, given, least, whole in (
-            ("concurrency", concurrency, 1, True), ("retries", retries, 0, True),
-            ("requests_per_minute", requests_per_minute, 1, False), ("timeout", timeout, 0.1, False),
-        ):  # fmt: skip
-            check_number(setting, given, least, whole)
-        self.url, self.model, self._answer = _checked_url(url), model, say
-        self._concurrency, self._timeout, self._retries = concurrency, timeout, retries
+        check_number("retries", retries, 0, whole=True)
+        check_number("timeout", timeout, 0.1)
+        self.url, self.model = _checked_url(url), model
+        self._timeout, self._retries, self._traffic = timeout, retries, traffic
         self._key_env, self._key = key_env, _key(key_env)
-        http = openai.DefaultHttpxClient(event_hooks={"request": [_Pace(requests_per_minute)]})
-        weakref.finalize(self, http.close)
-        self._client = openai.OpenAI(
-            api_key=self._key or "none", base_url=self.url, timeout=timeout, max_retries=retries, http_client=http
+        self._client = openai.AsyncOpenAI(
+            api_key=self._key or "none", base_url=url, timeout=timeout, max_retries=retries, http_client=traffic.http
         )
-        self._lock, self._speaking = Lock(), 0
-        self._waiting: deque[tuple[int, Request]] = deque()
         self._answers: SimpleQueue[tuple[int, Said | Exception]] = SimpleQueue()
 
     # -- many calls at once ----------------------------------------------------------------------------------------
 
-    def submit(self, requests: Sequence[tuple[int, Request]]) -> None:
-        """Send the requests, as many at once as ``concurrency`` allows."""
-        with self._lock:
-            self._waiting.extend(requests)
-            new = min(self._concurrency - self._speaking, len(requests))
-            self._speaking += new
-        for _ in range(new):
-            Thread(target=self._speak, daemon=True).start()  # an interrupted run does not wait for it
+    def submit(self, requests: Sequence[tuple[int, Request]], say: Callable[[Request], Said]) -> None:
+        """Have ``say`` answer the requests by calls of :meth:`post`, as many at once as the traffic allows."""
+        self._traffic.send([partial(self._answer, ticket, request, say) for ticket, request in requests])
 
     def collect(self) -> Sequence[tuple[int, Said | Exception]]:
         """The answers that are there, by ticket; a failed call is a :class:`ChatError`."""
@@ -104,15 +84,8 @@ class Server:
             answers.append(self._answers.get())
         return answers
 
-    def _speak(self) -> None:
-        """Answer request after request until none waits."""
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._speaking -= 1
-                    return
-                ticket, request = self._waiting.popleft()
-            self._answers.put((ticket, attempt(lambda: self._answer(request))))  # noqa: B023 (called at once)
+    def _answer(self, ticket: int, request: Request, say: Callable[[Request], Said]) -> None:
+        self._answers.put((ticket, attempt(lambda: say(request))))
 
     # -- one call --------------------------------------------------------------------------------------------------
 
@@ -122,7 +95,7 @@ class Server:
         Raises:
             ChatError: there is none.
         """
-        return self._call(lambda: self._client.post(path, cast_to=object, body=body))
+        return self._call(self._client.post(path, cast_to=object, body=body))
 
     def get(self, path: str) -> Any:
         """The JSON that answers a GET.
@@ -130,15 +103,40 @@ class Server:
         Raises:
             ChatError: there is none.
         """
-        return self._call(lambda: self._client.get(path, cast_to=object))
+        return self._call(self._client.get(path, cast_to=object))
 
-    def _call(self, call: Callable[[], object]) -> Any:
+    def _call(self, call: Coroutine[Any, Any, object]) -> Any:
         try:
-            return call()
+            return self._traffic.wait(call)
         except openai.OpenAIError as error:
             raise self._failure(error) from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise GarbageError(f"{self.url} answers what is no JSON ({error})") from None
+
+    def usage(self, answer: Mapping[str, Any], prompt: int | None = None) -> dict[str, int]:
+        """Tokens as the server counts them, where it does: ``prompt``, ``sampled``, ``cached``.
+
+        Args:
+            answer: a completion.
+            prompt: how many tokens the prompt has, where that is known.
+
+        Raises:
+            GarbageError: it counts what cannot be.
+        """
+        match answer.get("usage"):
+            case None:
+                return {}
+            case {**said} if isinstance(details := said.get("prompt_tokens_details") or {}, dict):
+                found = {"prompt": said.get("prompt_tokens"), "sampled": said.get("completion_tokens")}
+                found["cached"] = details.get("cached_tokens")
+                counts = {name: n for name, n in found.items() if type(n) is int and 0 <= n <= _COUNTS}
+                most = counts.get("prompt", _COUNTS) if prompt is None else prompt
+                if all(name in counts or n is None for name, n in found.items()) and counts.get("cached", 0) <= most:
+                    return counts
+        raise GarbageError(
+            f"{self.url} counts tokens as {self.shown(answer['usage'])}; expected whole numbers of at least 0, and no "
+            "more cached than prompt tokens"
+        )
 
     # -- what goes wrong -------------------------------------------------------------------------------------------
 
@@ -150,12 +148,15 @@ class Server:
             answer = None
         match answer:
             case {"data": [*models]}:
-                return f"it serves {', '.join(str(m.get('id')) for m in models if isinstance(m, dict)) or 'none'}"
+                names = ", ".join(str(m.get("id")) for m in models if isinstance(m, dict))
+                return f"it serves {self.shown(names) or 'none'}"
         return "it lists no models either: a base URL usually ends in /v1"
 
     def _failure(self, error: openai.OpenAIError) -> ChatError:
         """The error as one sentence, without the key."""
         match error:
+            case TooLongError():
+                return GarbageError(f"{self.url} answers without end; {error}")
             case openai.APITimeoutError():
                 return TimedOutError(f"{self.url} gave no answer within {self._timeout:g} s ({self._retries} retries)")
             case openai.APIConnectionError():
@@ -173,23 +174,8 @@ class Server:
 
     def shown(self, answer: object) -> str:
         """The beginning of an answer, without the key."""
-        text = answer if isinstance(answer, str) else json.dumps(answer)
+        text = answer.encode(errors="backslashreplace").decode() if isinstance(answer, str) else json.dumps(answer)
         return (text.replace(self._key, "***") if self._key else text)[:300]
-
-
-class _Pace:
-    """Holds each request until its minute has room for it."""
-
-    def __init__(self, per_minute: float | None) -> None:
-        self._gap = 60.0 / per_minute if per_minute else 0.0
-        self._lock, self._next = Lock(), 0.0
-
-    def __call__(self, _: object) -> None:
-        with self._lock:
-            now = time.monotonic()
-            turn = max(now, self._next)
-            self._next = turn + self._gap
-        time.sleep(turn - now)
 
 
 def _key(key_env: str | None) -> str | None:
@@ -218,15 +204,3 @@ def _checked_url(url: str) -> str:
     if not whole:
         raise UserError(f"url was given as {url!r}; expected a base URL such as http://localhost:8000/v1")
     return url
-
-
-def check_number(name: str, value: Any, least: float, whole: bool = False) -> None:
-    """Hold a setting to its range; None is within any.
-
-    Raises:
-        UserError: it is out of it.
-    """
-    if value is not None and not (isinstance(value, int if whole else (int, float)) and value >= least):
-        raise UserError(
-            f"{name} was given as {value!r}; expected a {'whole ' if whole else ''}number of at least {least:g}"
-        )

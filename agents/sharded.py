@@ -95,6 +95,11 @@ class Sharded(BatchPolicy):
         return self._up_to_date().module
 
     @property
+    def precision(self) -> str:
+        """The dtype of its weights, as one process holds them."""
+        return self._up_to_date().precision
+
+    @property
     def adapter(self) -> str | None:
         """Which part of it learns; None: all."""
         return self._up_to_date().adapter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from macredit.episode import write_atomically
 from macredit.errors import UserError, unknown
 from macredit.learn import LearnerConfig, Objective, State, TrainRow
 from macredit.learn.handover import Weights
+from macredit.learn.learner import check_finite
 from macredit.learn.loss import FloatK
 from macredit.policy import BatchPolicy, Request, Said
 
@@ -141,12 +142,17 @@ class Table(BatchPolicy):
             total[reply] += slope
         norm = float(np.sqrt(sum(float(g @ g) for g in gradient.values())))
         scale = self._rate * min(1.0, self._max_norm / norm if norm else 1.0)
-        for context, g in gradient.items():
-            self.logits[context] = self._logits(context) - scale * g
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = {context: self._logits(context) - scale * g for context, g in gradient.items()}
+            size = float(np.sqrt(sum(float(one @ one) for one in moved.values())))
+        shown = loss.metrics(logp, tokens)
+        numbers = {"loss": shown["loss"], "gradient norm": norm, "norm of the weights": size}
+        check_finite(self.name, self._updates + 1, **numbers)
+        self.logits |= moved
         self._updates += 1
         self.version = f"{self._origin}.{self._updates}"
         entropy = float(np.mean([-(np.exp(all_) @ all_) for all_ in logps]))
-        return loss.metrics(logp, tokens) | {"gradient": norm, "entropy": entropy, "rate": self._rate}
+        return shown | {"gradient": norm, "entropy": entropy, "rate": self._rate}
 
     def state(self) -> State:
         """All logits."""
@@ -159,6 +165,16 @@ class Table(BatchPolicy):
         self.logits = {_context(name): np.array(logits) for name, logits in state.tensors.items()}
         self._updates = state.scalars["updates"]
         self.version = f"{self._origin}.{self._updates}"
+
+    def blank(self, names: Iterable[str]) -> dict[str, FloatK]:
+        """Zeros for contexts of this table: see :class:`macredit.learn.learner.Grows`."""
+        known = {f"{which}/": len(texts) for which, texts in enumerate(self._lists)}
+        return {
+            name: np.zeros(replies)
+            for name in names
+            for start, replies in known.items()
+            if name.startswith(start) and name.removeprefix(start).isdecimal()
+        }
 
     def receive(self, weights: Weights) -> None:
         """Speak with a learner's logits."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from jinja2 import TemplateError
+
 from macredit.errors import UserError
 from macredit.policy import Chat, Request
 
 History = Literal["grow", "render"]
+_BROKEN = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What rendering raises: Jinja's own errors, and those of expressions in the text."""
 _PROBES = ("b", "<think>a</think>b")
 """Replies whose rendering shows whether a template rewrites them once they are history."""
 
@@ -25,7 +29,7 @@ class Template:
             ``render``: every prompt is rendered afresh from the texts, for templates that rewrite history.
 
     Raises:
-        UserError: there is no template, or it rewrites history and ``history`` is ``grow``.
+        UserError: there is no template, it cannot be rendered, or it rewrites history and ``history`` is ``grow``.
     """
 
     def __init__(
@@ -43,14 +47,20 @@ class Template:
         self._tokenizer, self._text, self._settings = tokenizer, text, dict(settings or {})
         self._grow = history == "grow"
         self._system = self._renders([Chat("system", "s"), Chat("user", "u")])
-        changed = [reply for reply in _PROBES if self._rewrites(reply)]
+        try:
+            changed = [reply for reply in _PROBES if self._rewrites(reply)]
+            end = self._encode(self._after("x", None))
+        except _BROKEN as error:
+            raise UserError(
+                f"the chat template of {model!r} cannot be rendered ({type(error).__name__}: {error}); expected a "
+                "Jinja text that turns messages with role and content into a prompt; mend template or template_settings"
+            ) from None
         if self._grow and changed:
             raise UserError(
                 f"the chat template of {model!r} rewrites history: a reply {changed[0]!r} is shown otherwise once "
                 "another message follows, so ids cannot go on where they ended; give history = 'render', or another "
                 "template"
             )
-        end = self._encode(self._after("x", None))
         self.end: int | None = end[0] if end and end[0] in tokenizer.all_special_ids else None
         """The id that ends a turn, where the template has one."""
 
@@ -83,12 +93,10 @@ class Template:
 
     def _renders(self, messages: Sequence[Chat]) -> bool:
         """Whether the template knows these roles (some raise at a system message)."""
-        from jinja2 import TemplateError
-
         self._system = True
         try:
             return "s" in self._render(messages, answer=True)
-        except TemplateError:
+        except _BROKEN:
             return False
 
     def _after(self, reply: str, prompt: str | None) -> str:

@@ -43,6 +43,7 @@ class Core:
     """
 
     def __init__(self, model: str, dtype: str, rank: int | None, options: Mapping[str, Any]) -> None:
+        llm, on_cpu = _vllm()
         self.rank = None if rank is None else _room_for(rank)
         self._unpacked = Outbox()
         self.folder = plain_folder(model, self._unpacked.folder / "model")
@@ -51,7 +52,9 @@ class Core:
         self._asked: dict[str, tuple[object, int]] = {}
         self._answers: dict[int, list[tuple[int, Any]]] = {}
         self._transfers: Path | None = None
-        self._llm = self._start({"dtype": dtype, **self._needs(), **options})
+        settings = {**(_ON_CPU if on_cpu else {}), "dtype": dtype, **self._needs(), **options}
+        with _no_compiler(on_cpu), _named(model, settings, on_cpu):
+            self._llm = llm(str(self.folder), **settings)
         self.context: int = self._llm.model_config.max_model_len
 
     def _needs(self) -> dict[str, Any]:
@@ -63,25 +66,6 @@ class Core:
             return {**needs, "weight_transfer_config": {"backend": BACKEND}}
         room = {"max_loras": _ADAPTERS, "max_cpu_loras": 2 * _ADAPTERS, "max_lora_rank": self.rank}
         return {**needs, "enable_lora": True, **room}
-
-    def _start(self, settings: Mapping[str, Any]) -> Any:
-        for name, value in _LOG.items():
-            os.environ.setdefault(name, value)
-        try:
-            from vllm import LLM
-            from vllm.platforms import current_platform
-        except ImportError:
-            raise missing_extra("vllm", "vllm") from None
-        on_cpu = current_platform.is_cpu()
-        try:
-            with _no_compiler(on_cpu):
-                return LLM(str(self.folder), **{**(_ON_CPU if on_cpu else {}), **settings})
-        except (TypeError, ValueError) as error:
-            raise UserError(
-                f"vLLM does not take {self.folder} with {dict(settings)}: {error}; change options"
-            ) from None
-        except RuntimeError as error:
-            raise OutsideError(f"vLLM did not start ({error}); its log is above") from None
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -152,6 +136,41 @@ class Core:
         """Nothing that old weights computed may be read again."""
         if not self._llm.reset_prefix_cache():
             raise OutsideError("vLLM does not empty its prefix cache while requests are under way; wait for them first")
+
+
+def _vllm() -> tuple[Any, bool]:
+    """Its class, and whether it computes on a CPU.
+
+    Raises:
+        UserError: it is not installed, or cannot be imported.
+    """
+    for name, value in _LOG.items():
+        os.environ.setdefault(name, value)
+    try:
+        from vllm import LLM
+        from vllm.platforms import current_platform
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "vllm":
+            raise missing_extra("vllm", "vllm") from None
+        raise UserError(
+            f"vLLM is installed and cannot be imported ({error}); install it anew, in an environment of its own"
+        ) from None
+    return LLM, current_platform.is_cpu()
+
+
+@contextmanager
+def _named(model: str, settings: Mapping[str, Any], on_cpu: bool) -> Iterator[None]:
+    """Says what does not start; why, vLLM's log says."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise UserError(f"vLLM does not take {model!r} with {dict(settings)}: {error}; change options") from None
+    except RuntimeError as error:
+        space = "VLLM_CPU_KVCACHE_SPACE in the environment" if on_cpu else "gpu_memory_utilization"
+        raise OutsideError(
+            f"vLLM did not start with {model!r} ({error}); its log is above; if memory ran out, lower {space}, "
+            "max_model_len or max_num_seqs"
+        ) from None
 
 
 def _room_for(rank: int) -> int:

@@ -17,7 +17,7 @@ from macredit.learn.handover import Weights
 from macredit.learn.loss import FloatK
 from macredit.policy import Request, Said
 
-from .models import base_of, digest, rank_of
+from .models import LoraTable, base_of, digest, lora_of, rank_of
 from .template import History
 from .vllm_core import Core
 from .voice import speech, voice_of
@@ -49,7 +49,7 @@ class VLLM:
     def __init__(
         self,
         model: str,
-        lora: Mapping[str, Any] | None = None,
+        lora: LoraTable = None,
         sampling: Mapping[str, Any] | None = None,
         max_tokens: int | None = None,
         template: str | None = None,
@@ -63,7 +63,7 @@ class VLLM:
         self.name, self.precision = name, dtype
         self.sampling: Mapping[str, Any] = {**speech(sampling, max_tokens, 64), "reproducible": False}
         base = base_of(model)
-        rank = rank_of(model) if base is not None else None if lora is None else int(lora.get("rank", 16))
+        rank = rank_of(model) if base is not None else None if lora is None else lora_of(lora).rank
         bases = {} if bases is None or rank is None else bases
         source = ("vllm", base or model, dtype)
         if source not in bases:
@@ -90,12 +90,11 @@ class VLLM:
         """Send the requests to the engine, which begins at once."""
         for ticket, request in requests:
             prompt = self.voice.template.prompt(request)
-            room = self.voice.room(prompt)
-            if room < 1:
+            wanted = self.voice.wanted(prompt, request)
+            if wanted is None:
                 self._full.append((ticket, self.voice.said(prompt)))
-                continue
-            wanted = {"max_tokens": room, "seed": self.voice.seed(request), "stop_token_ids": sorted(self.voice.stops)}
-            self._ask(ticket, prompt, {**wanted, "logprobs": 0, **self.voice.truncation})
+            else:
+                self._ask(ticket, prompt, {"logprobs": 0, **wanted})
 
     def collect(self) -> Sequence[tuple[int, Said | Exception]]:
         """Answers that are ready, by ticket."""

@@ -47,16 +47,21 @@ class Voice:
         """Ids that end a reply; the one sampled is part of it."""
         self.context: int = getattr(config, "max_position_embeddings", None) or 1 << 30
         """The most ids of prompt and reply."""
-        self.truncation = {key: sampling[key] for key in ("top_k", "top_p") if key in sampling}
+        self.vocabulary = max(len(tokenizer), getattr(config.get_text_config(), "vocab_size", None) or 0)
+        """Ids are below it; a model's may be padded beyond its tokenizer's."""
 
     def room(self, prompt: Sequence[int]) -> int:
         """How many ids a reply may have; below 1: none."""
         return min(int(self.sampling["max_tokens"]), self.context - len(prompt))
 
-    @staticmethod
-    def seed(request: Request) -> int:
-        """For engines that draw their own random numbers."""
-        return int(request.rng().integers(2**31))
+    def wanted(self, prompt: Sequence[int], request: Request) -> dict[str, Any] | None:
+        """What to ask of an engine that draws its own random numbers, as vLLM calls it; None: no room for a reply."""
+        room = self.room(prompt)
+        if room < 1:
+            return None
+        truncation = {key: self.sampling[key] for key in ("top_k", "top_p") if key in self.sampling}
+        seed = int(request.rng().integers(2**31))
+        return {"max_tokens": room, "seed": seed, "stop_token_ids": sorted(self.stops), **truncation}
 
     def said(
         self,

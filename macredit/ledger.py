@@ -31,6 +31,8 @@ class Ledger:
     prompt_tokens_cached: int = 0
     """Prompt tokens an engine took from its cache."""
     sampled_tokens: int = 0
+    micros: int = 0
+    """Price of the calls in millionths of a currency, as far as policies were given prices."""
     judge_calls: int = 0
     seconds: float = 0.0
     _timing: bool = field(default=False, init=False, repr=False)
@@ -43,6 +45,13 @@ class Ledger:
         self.prompt_tokens += usage.get("prompt", 0) - cached
         self.prompt_tokens_cached += cached
         self.sampled_tokens += usage.get("sampled", 0)
+        self.micros += usage.get("micros", 0)
+
+    @property
+    def cache_hit_rate(self) -> float | None:
+        """Share of prompt tokens that an engine took from its cache; None: no prompt token was counted."""
+        prompt = self.prompt_tokens + self.prompt_tokens_cached
+        return self.prompt_tokens_cached / prompt if prompt else None
 
     def add(self, other: Ledger) -> None:
         """Add another's counters; not its seconds, since both may have run at the same time."""
@@ -68,6 +77,6 @@ class Ledger:
         return {name: value for name, value in asdict(self).items() if name != "_timing"}
 
     def load(self, data: dict[str, float]) -> None:
-        """Set all counters from :meth:`json`'s object."""
+        """Set all counters from :meth:`json`'s object; one that it lacks, as older files may, stays."""
         for name, value in data.items():
             setattr(self, name, value)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from macredit.env import TeamEnv
 from macredit.report.text import safe
+from macredit.report.wording import price
 
 if TYPE_CHECKING:
     from macredit.compare import Compared
@@ -47,17 +48,17 @@ def comparison_tables(found: Sequence[Compared]) -> Group:
     for c in found:
         if c.exact:
             credit.add_row(f"exact ({c.method})", *(_number(c.exact.get(a)) for a in agents), style="bold")
+    priced = any(c.cost["micros"] for c in found)
     cost = Table(
-        "method", "error", "fidelity", "episodes", "replays", "calls", "tokens", "seconds",
+        "method", "error", "fidelity", "episodes", "replays", "calls", "tokens", *["price"] * priced, "seconds",
         caption="error: root mean square against the index that the method estimates"
         f"{f', exact {found[0].exact_of}' if found[0].exact_of else ''}; fidelity: Spearman correlation with exact "
         "Shapley over agents; episodes: originals a seed; the rest summed over seeds",
     )  # fmt: skip
     for c in found:
         spent = [f"{c.cost[k]:.0f}" for k in ("replays", "calls", "sampled_tokens")]
-        cost.add_row(
-            c.method, _number(c.error), _number(c.fidelity), str(c.episodes), *spent, f"{c.cost['seconds']:.2f}"
-        )
+        spent += [*[price(c.cost["micros"])] * priced, f"{c.cost['seconds']:.2f}"]
+        cost.add_row(c.method, _number(c.error), _number(c.fidelity), str(c.episodes), *spent)
     if not any(c.curve for c in found):
         return Group(credit, cost)
     curves = Table("method", "first step", "last step", title="mean reward while training, over seeds")

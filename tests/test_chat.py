@@ -1,5 +1,6 @@
 """A model behind a server, against a real server on this machine."""
 
+import contextlib
 import json
 import re
 import socket
@@ -7,19 +8,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from macredit.agents import ChatServer, make_policy, parse_policy
+from macredit.agents import ChatServer, make_policies, make_policy, parse_policy
 from macredit.check.policy import ask
-from macredit.cli import main
+from macredit.cli import main, world_of
+from macredit.config import RunConfig
 from macredit.episode import read_episodes
 from macredit.errors import OutsideError, UserError
+from macredit.ledger import Ledger
+from macredit.measure import run_method
 from macredit.policy import Chat, Request, Said
+from macredit.rollout import play, tasks_of
 from macredit.seeds import Key
+from macredit.whatif import WhatIf
 
 Answer = tuple[int, bytes]
 """Status and body."""
@@ -30,6 +37,11 @@ def completion(text: str | None, **more: Any) -> Answer:
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
     body = {"object": "chat.completion", "model": "m-2026", "choices": [choice], "usage": usage, **more}
     return 200, json.dumps(body).encode()
+
+
+def counts(prompt: int, cached: Any) -> dict[str, Any]:
+    details = {"cached_tokens": cached}
+    return {"prompt_tokens": prompt, "completion_tokens": 1, "prompt_tokens_details": details}
 
 
 def last_word(body: dict[str, Any]) -> Answer:
@@ -206,6 +218,51 @@ def test_requests_are_spaced(server: Server) -> None:
     assert time.monotonic() - begun >= 0.3  # four requests, one of them when the policy is made, 0.1 s apart
 
 
+def pair(server: Server, **settings: Any) -> list[ChatServer]:
+    """Policies ``a`` and ``b``."""
+    spec = {"kind": "chat", "model": "m", "url": server.url, "retries": 0, **settings}
+    made = make_policies({"a": spec, "b": {**spec, "url": server.url + "/"}}).values()
+    return [policy for policy in made if isinstance(policy, ChatServer)]
+
+
+def test_policies_on_one_server_keep_its_rate_together(server: Server) -> None:
+    policies = pair(server, requests_per_minute=120)
+    begun = time.monotonic()
+    for policy in policies:
+        policy.submit([(n, asked(n)) for n in range(2)])
+    for policy in policies:
+        assert len(collected(policy, 2)) == 2
+    assert time.monotonic() - begun >= 1.5  # four requests, 0.5 s apart; with a rate each it would be 0.5 s in all
+
+
+def test_policies_on_one_server_keep_its_concurrency_together(server: Server) -> None:
+    policies, gate = pair(server, concurrency=2), threading.Event()
+
+    def wait(body: dict[str, Any]) -> Answer:
+        gate.wait(20)
+        return last_word(body)
+
+    server.reply = wait
+    for name, policy in zip("ab", policies, strict=True):
+        policy.submit([(n, asked(n, f"say {name}{n}")) for n in range(4)])
+    time.sleep(1)  # time for a third call to come, if one is made
+    gate.set()
+    for name, policy in zip("ab", policies, strict=True):
+        texts = {n: said.text for n, said in collected(policy, 4).items() if isinstance(said, Said)}
+        assert texts == {n: f"{name}{n}" for n in range(4)}  # each policy has its own answers
+    assert server.most == 2
+
+
+def test_limits_of_one_server_that_differ_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = server.policy(requests_per_minute=600)
+    with pytest.raises(UserError, match=r"requests_per_minute = None, and one before it .*= 600;.*give each the same"):
+        server.policy()
+    monkeypatch.setenv("CHAT_KEY", "sk-1")
+    assert server.policy(key_env="CHAT_KEY").version == first.version  # another key has limits of its own
+    del first
+    assert server.policy(requests_per_minute=1200).version == "m-2026"
+
+
 # -- what goes wrong
 
 
@@ -241,6 +298,13 @@ KEY = "sk-secret"
         (completion("", choices=[]), "GarbageError", "expected a chat completion"),
         (completion("", choices=[{"message": {"content": ["parts"]}}]), "GarbageError", "expected a chat completion"),
         (completion("\ud800"), "GarbageError", "half a character"),
+        ((200, b"[" * 100_000 + b"]" * 100_000), "GarbageError", "no JSON"),
+        ((200, b" " * (17 << 20)), "GarbageError", "answers without end; expected at most 16 MiB"),
+        (completion("", usage={"prompt_tokens": -5, "completion_tokens": 1}), "GarbageError", "counts tokens as .*-5"),
+        (completion("", usage={"prompt_tokens": 5, "completion_tokens": True}), "GarbageError", "counts tokens as"),
+        (completion("", usage={"prompt_tokens": 10**400, "completion_tokens": 1}), "GarbageError", "counts tokens as"),
+        (completion("", usage="many"), "GarbageError", "counts tokens as many; expected whole numbers of at least 0"),
+        (completion("", usage=counts(5, 6)), "GarbageError", "no more cached than prompt tokens"),
     ],
 )  # fmt: skip
 def test_a_failed_call_is_its_typed_failure(
@@ -270,6 +334,40 @@ def test_a_slow_server_times_out(server: Server) -> None:
     gate.set()
     assert type(error).__name__ == "TimedOutError"
     assert "gave no answer within 0.5 s" in str(error)
+
+
+@pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "], ids=["body", "head"])
+def test_a_server_that_answers_by_drops_times_out(monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip() -> None:
+            there, _ = listening.accept()
+            with there, contextlib.suppress(ConnectionError):  # until the other side hangs up
+                there.sendall(begun)
+                for _ in range(100):
+                    there.sendall(b" ")
+                    time.sleep(0.1)
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        url, now = f"http://127.0.0.1:{listening.getsockname()[1]}/v1", time.monotonic()
+        with pytest.raises(OutsideError, match=r"policy 'p': .* gave no answer within 0.5 s \(0 retries\)"):
+            make_policy({"kind": "chat", "model": "m", "url": url, "retries": 0, "timeout": 0.5}, name="p")
+        assert time.monotonic() - now < 5  # it drips for 10 s
+        dripping.join(timeout=2)
+        assert not dripping.is_alive()  # the connection was given up too
+
+
+def test_a_policy_that_is_gone_leaves_nothing_behind(server: Server) -> None:
+    before = set(threading.enumerate())
+    policy = server.policy()
+    assert set(threading.enumerate()) - before
+    del policy
+    end = time.monotonic() + 5
+    while set(threading.enumerate()) - before and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not set(threading.enumerate()) - before
 
 
 def closed_port() -> str:
@@ -320,7 +418,14 @@ def test_a_server_that_cannot_answer_is_named_when_the_policy_is_made(
         ({"sampling": {"top_k": 3}}, "unknown sampling parameter of a chat policy 'top_k'"),
         ({"sampling": {"temperature": -1}}, "temperature was given as -1; expected a number of at least 0"),
         ({"concurrency": 0}, "concurrency was given as 0; expected a whole number of at least 1"),
-        ({"timeout": "long"}, "timeout was given as 'long'"),
+        ({"timeout": "long"}, "timeout was given as 'long'; expected a finite number"),
+        ({"timeout": float("nan")}, "timeout was given as nan"),
+        ({"max_tokens": True}, "max_tokens was given as True; expected a whole number"),
+        ({"sampling": {"temperature": True}}, "temperature was given as True"),
+        ({"extra": {"bias": float("nan")}}, "extra was given as .*nan.*; expected what JSON can hold"),
+        ({"extra": {"day": date(2026, 1, 1)}}, "extra was given as .*2026.*; expected what JSON can hold"),
+        ({"sampling": 3}, "sampling was given as 3; expected a table"),
+        ({"key_env": [KEY]}, "key_env was given as a list; expected a text"),
         ({"key": KEY}, "unknown setting of a chat policy 'key'"),
     ],
 )
@@ -343,7 +448,7 @@ def test_the_short_form() -> None:
     spec = {"kind": "chat", "model": "@cf/qwen3", "url": "http://host:8000/v1"}
     assert parse_policy("p=chat:@cf/qwen3@http://host:8000/v1") == ("p", spec)
     assert parse_policy("p=chat:@cf/qwen3@http://host:8000/v1#CHAT_KEY") == ("p", {**spec, "key_env": "CHAT_KEY"})
-    with pytest.raises(UserError, match="expected MODEL@URL"):
+    with pytest.raises(UserError, match="chat was given 'qwen3'; expected MODEL@URL, as in chat:"):
         parse_policy("p=chat:qwen3")
 
 
@@ -395,8 +500,20 @@ def test_replays_ask_the_model_on_record_and_are_counted(
     assert result["cost"]["calls"] == made
     assert result["cost"]["prompt_tokens"] == 3 * made  # 7 of which 4 are cached
     assert result["cost"]["sampled_tokens"] == 2 * made
+    assert result["cost"]["micros"] == 0  # no price was given
     assert result["cost"]["replays"] > 0
     assert not [warning for warning in result["warnings"] if "sampled anew" in warning]
+
+
+def test_what_calls_cost_is_summed(server: Server) -> None:
+    prices = {"price_in": 3.0, "price_out": 15.0}
+    spec = {"kind": "chat", "model": "m", "url": server.url, **prices}
+    world, ledger = world_of(RunConfig({"name": "relay_v0"}, {"*": spec})), Ledger()
+    episodes = play(world, tasks_of(0, 1, 2), ledger=ledger)
+    assert ledger.micros == 51 * ledger.calls  # 7 prompt tokens at 3 and 2 sampled ones at 15 a million
+    found = run_method("difference", WhatIf(episodes, world, ledger=ledger))
+    assert found.cost["calls"] > 0
+    assert found.cost["micros"] == 51 * found.cost["calls"]
 
 
 def test_it_learns_only_frozen(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,6 +136,24 @@ def test_no_room_for_a_reply() -> None:
     assert len(said[1].token_ids or ()) == 20 - len(said[1].prompt_ids or ())
 
 
+def test_what_engines_are_asked_for() -> None:
+    policy = tiny(sampling={"top_k": 3, "top_p": 0.5})
+    prompt = policy.voice.template.prompt(asked(0))
+    first, again, other = (policy.voice.wanted(prompt, request) for request in (asked(0), asked(0), asked(1)))
+    assert first is not None
+    assert other is not None
+    assert first == again
+    assert first["seed"] != other["seed"]  # the call's own randomness
+    end = policy.tokenizer.eos_token_id
+    assert {**first, "seed": 0} == {"max_tokens": 6, "stop_token_ids": [end], "top_k": 3, "top_p": 0.5, "seed": 0}
+    policy.voice.context = len(prompt) + 2
+    short = policy.voice.wanted(prompt, asked(0))
+    assert short is not None
+    assert short["max_tokens"] == 2
+    policy.voice.context = len(prompt)
+    assert policy.voice.wanted(prompt, asked(0)) is None
+
+
 REWRITING = (
     "{% for m in messages %}<|{{ m.role }}|>"
     "{% if m.role == 'assistant' %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|end|>"
@@ -215,6 +233,37 @@ def test_dictated_ids() -> None:
         ({"max_tokens": 0}, "1 or more"),
         ({"lora": {"rnk": 2}}, "Did you mean 'rank'"),
         ({"history": "last"}, "'grow' or 'render'"),
+        ({"lora": 16}, r"lora of policy 'p' was given as 16; expected a table such as \{ rank = 16 \}"),
+        ({"lora": {"rank": -3}}, "lora.rank was given as -3; expected a whole number of at least 1"),
+        ({"lora": {"rank": True}}, "lora.rank was given as True"),
+        ({"lora": {"targets": 5}}, 'lora.targets was given as 5; expected a list of layers, or "all-linear"'),
+        ({"lora": {"targets": ["q_proj", "zzz"]}}, "LoRA looked for 'zzz' in 'tiny'"),
+        ({"lora": {"targets": "("}}, r"LoRA looked for '\(' in 'tiny'"),
+        ({"lora": {"alpha": "x"}}, "lora.alpha was given as 'x'; expected a finite number of at least 0.001"),
+        ({"lora": {"alpha": 0}}, "lora.alpha was given as 0"),
+        ({"lora": {"alpha": float("nan")}}, "lora.alpha was given as nan"),
+        ({"max_tokens": "5"}, "max_tokens of policy 'p' was given as '5'; expected a whole number"),
+        ({"max_tokens": 2.5}, "max_tokens of policy 'p' was given as 2.5"),
+        ({"batch_tokens": 0}, "batch_tokens of policy 'p' was given as 0; expected a whole number of at least 1"),
+        ({"sampling": 3}, "sampling of policy 'p' was given as 3; expected a table"),
+        ({"sampling": {"temperature": True}}, "'temperature' was given as True"),
+        ({"sampling": {"temperature": float("inf")}}, "'temperature' was given as inf"),
+        ({"dtype": 32}, "dtype of policy 'p' was given as 32; expected a text"),
+        ({"device": "nonsense"}, "device was given as 'nonsense', where torch can put nothing .*; expected cpu"),
+        ({"device": f"cuda:{torch.cuda.device_count()}"}, "device was given as 'cuda:.*; expected cpu"),
+        ({"template": 5}, "template of policy 'p' was given as 5; expected a text"),
+        ({"template": "{{"}, "template of 'tiny' cannot be rendered .TemplateSyntaxError: .*mend template"),
+        ({"template": "{{ raise_exception(3) }}"}, "template of 'tiny' cannot be rendered .TemplateError: 3"),
+        ({"template": "{{ 1 / 0 }}"}, "template of 'tiny' cannot be rendered .ZeroDivisionError"),
+        ({"template_settings": 3}, "template_settings of policy 'p' was given as 3; expected a table"),
+        ({"template_settings": {"tokenize": True}}, "cannot be rendered .TypeError: .*'tokenize'"),
+        ({"model": 3}, "model of policy 'p' was given as 3; expected a text"),
+        ({"engine": ["copy"]}, "engine was given as .'copy'.; expected a kind of copy, vllm, vllm-server"),
+        ({"engine": {}}, r"engine was given as \{\}; expected a kind of copy, vllm, vllm-server"),
+        ({"engine": ""}, "unknown engine ''; expected one of copy, vllm, vllm-server"),
+        ({"engine": {"kind": "copy", "max_tokens": "5"}}, "max_tokens of policy 'p' was given as '5'"),
+        ({"shards": "two"}, "policy 'p' was given shards = 'two'; expected 2 or more"),
+        ({"ngine": "copy"}, "expected one of batch_tokens, .* engine, .* shards, .*Did you mean 'engine'"),
     ],
 )
 def test_bad_settings(settings: dict[str, object], message: str) -> None:
@@ -241,13 +290,23 @@ def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
         make_policy({"kind": "hf", "model": str(tmp_path)}, name="p")
 
 
-def test_an_adapters_rank_is_at_least_one() -> None:
-    with pytest.raises(UserError, match="LoRA rank is -3"):
-        make_policy({"kind": "hf", "model": "tiny", "lora": {"rank": -3}}, name="p")
-
-
 @pytest.mark.parametrize("targets", [["query_key_value"], "no_such_.*"])
 def test_layers_that_an_adapter_does_not_find_are_named(targets: object) -> None:
     with pytest.raises(UserError, match=r"LoRA looked for .*(query_key_value|no_such).* in 'tiny'.*q_proj") as told:
         tiny(lora={"rank": 2, "targets": targets})
     assert "LlamaForCausalLM" in str(told.value)
+
+
+def test_large_numbers_are_no_trouble() -> None:
+    assert tiny(max_tokens=10**400, lora={"rank": 1, "alpha": 1, "targets": ["q_proj"]}).adapter == "policy-p"
+    with pytest.raises(UserError, match=r"lora.alpha was given as 1000.*; expected a finite number"):
+        tiny(lora={"alpha": 10**400})
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0])
+def test_weights_that_are_no_numbers_say_nothing(temperature: float) -> None:
+    policy = tiny(sampling={"temperature": temperature})
+    with torch.no_grad():
+        policy.module.lm_head.weight[3] = float("nan")
+    with pytest.raises(UserError, match=r"policy 'p' \(float32\) gives .* the log-probability nan; expected a finite"):
+        policy.say([asked(0)])

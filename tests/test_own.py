@@ -13,7 +13,11 @@ from macredit.errors import UserError
 from macredit.own import own
 
 PARROT = """
+from pathlib import Path
+from typing import Literal
 from macredit.policy import BatchPolicy, Said
+
+Mood = Literal["calm", "cross"]
 
 class Parrot(BatchPolicy):
     def __init__(self, word="hm", name=""):
@@ -24,6 +28,14 @@ class Parrot(BatchPolicy):
 
 class Picky(Parrot):
     def __init__(self, word, name=""):
+        super().__init__(word, name)
+
+class Strict(Parrot):
+    def __init__(self, words: "list[str]", mood: Mood = "calm", where: "Path | None" = None, name: str = ""):
+        super().__init__(words[0], name)
+
+class Dreamer(Parrot):
+    def __init__(self, word: "Unheard", name: str = ""):
         super().__init__(word, name)
 
 class Stone:
@@ -103,3 +115,29 @@ def test_a_record_that_names_it_does_not_import_it(tmp_path: Path, command: list
     assert main([*command, "e.jsonl", *out]) == 0
     assert not (tmp_path / "sprung").exists()
     assert "own_trap" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"words": "hm"}, "words of policy 'p' was given as 'hm'; expected a list, each a text$"),
+        ({"words": ["hm", 3]}, "words of policy 'p' was given as .* 3.; expected a list, each a text$"),
+        ({"words": ["hm"], "mood": "crss"}, "expected 'calm' or 'cross'. Did you mean 'cross'"),
+        ({"words": ["hm"], "name": "q"}, "unknown setting of a own_parrot:Strict policy 'name'"),
+    ],
+)
+def test_its_annotations_say_what_it_takes(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_policy({"kind": "own_parrot:Strict", **settings}, name="p")
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("Strict", {"words": ["hm"], "mood": "cross", "where": "here"}),  # no file holds a Path: it makes one
+        ("Parrot", {"word": 3}),
+        ("Dreamer", {"word": 3}),
+    ],
+)
+def test_what_has_no_annotation_that_can_be_read_is_its_own_affair(kind: str, settings: dict[str, object]) -> None:
+    assert make_policy({"kind": f"own_parrot:{kind}", **settings}, name="p").name == "p"

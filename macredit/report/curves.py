@@ -11,6 +11,8 @@ Point = tuple[float, float]
 CURVE_WIDTH, CURVE_HEIGHT = 320.0, 120.0
 MAIN = ("reward", "credit", "dead_groups", "evaluation", "solo")
 """Beginnings of what is shown at once; the rest is folded away."""
+WITH_ENGINE = ("learners mismatch_max", "staleness", "cache_hit_rate")
+"""The same in a run where an engine speaks."""
 HIDDEN = ("step", "cost")
 
 
@@ -32,11 +34,8 @@ class Curve:
     low: float
     high: float
     traces: tuple[Trace, ...]
-
-    @property
-    def main(self) -> bool:
-        """Whether it is shown at once."""
-        return self.title.startswith(MAIN)
+    main: bool
+    """Whether it is shown at once."""
 
     @property
     def level(self) -> bool:
@@ -58,7 +57,10 @@ def curves(metrics: Sequence[Mapping[str, Any]], names: Iterable[str]) -> tuple[
         t: traces for t, traces in columns.items() if any(math.isfinite(v) for ps in traces.values() for _, v in ps)
     }
     steps = [step for traces in known.values() for points in traces.values() for step, _ in points]
-    return tuple(_curve(title, traces, (min(steps), max(steps))) for title, traces in known.items())
+    main = MAIN + WITH_ENGINE * any("hand_over" in record for record in metrics)
+    return tuple(
+        _curve(title, traces, (min(steps), max(steps)), main=title.startswith(main)) for title, traces in known.items()
+    )
 
 
 def _numbers(record: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:
@@ -69,7 +71,7 @@ def _numbers(record: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[
             yield (*path, name), math.nan if value is None else float(value)
 
 
-def _curve(title: str, traces: Mapping[str, Sequence[Point]], steps: tuple[float, float]) -> Curve:
+def _curve(title: str, traces: Mapping[str, Sequence[Point]], steps: tuple[float, float], *, main: bool) -> Curve:
     values = [value for points in traces.values() for _, value in points if math.isfinite(value)]
     low, high = min(values), max(values)
     across, up = CURVE_WIDTH / ((steps[1] - steps[0]) or 1.0), CURVE_HEIGHT / ((high - low) or 1.0)
@@ -81,4 +83,4 @@ def _curve(title: str, traces: Mapping[str, Sequence[Point]], steps: tuple[float
             path += pen.format((step - steps[0]) * across, (high - value) * up) if known else ""
             pen = "L{:.1f} {:.1f}" if known else "M{:.1f} {:.1f}h0"
         drawn.append(Trace(label, path, points[-1][1]))
-    return Curve(title, steps, low, high, tuple(drawn))
+    return Curve(title, steps, low, high, tuple(drawn), main)

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from macredit.report.wording import COSTS, count, credit, exactly, footnotes, headline, number
+from macredit.report.wording import COSTS, credit, exactly, footnotes, headline, number
 
 if TYPE_CHECKING:
     from macredit.report.report import MethodResult, Report
@@ -73,9 +73,10 @@ def _cost(measured: Mapping[str, MethodResult]) -> RenderableType:
     table = Table(title="cost", title_justify="left", box=None, header_style="bold")
     table.add_column("")
     for name in spent:
-        table.add_column(COSTS[name], justify="right")
+        table.add_column(COSTS[name].heading, justify="right")
     for label, result in measured.items():
-        table.add_row(safe_text(label), *(count(result.cost.get(name)) for name in spent))
+        cost = result.cost
+        table.add_row(safe_text(label), *(COSTS[name].written(cost.get(name), cost) for name in spent))
     return table
 
 

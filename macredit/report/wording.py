@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from macredit.report.table import BROADCAST, AgentRow
 
@@ -13,13 +13,6 @@ if TYPE_CHECKING:
 DASH = "—"
 INDEX_NAMES = {"loo": "leave-one-out", "shapley": "Shapley", "banzhaf": "Banzhaf"}
 """Exact index → how it is written."""
-COSTS = {
-    "resets": "episodes begun", "replays": "replays", "replays_saved": "replays saved", "turns_kept": "turns kept",
-    "calls": "model calls", "calls_reused": "calls reused", "prompt_tokens": "prompt tokens",
-    "prompt_tokens_cached": "cached", "sampled_tokens": "sampled tokens",
-    "judge_calls": "judge calls", "seconds": "seconds",
-}  # fmt: skip
-"""Ledger counter → heading."""
 
 
 def exactly(index: str) -> str:
@@ -53,6 +46,35 @@ def count(value: float | None) -> str:
 def percent(value: float) -> str:
     """A share."""
     return f"{value:.0%}"
+
+
+def price(micros: float | None, _: Mapping[str, float] | None = None) -> str:
+    """Millionths of a currency as an amount of it."""
+    return DASH if micros is None else f"{micros / 1e6:,.6f}"
+
+
+def cached(taken: float | None, cost: Mapping[str, float]) -> str:
+    """``1,200 (40%)``: prompt tokens from an engine's prefix cache, and their share of all prompt tokens."""
+    prompt = (taken or 0) + cost.get("prompt_tokens", 0)
+    return f"{count(taken)} ({percent(taken / prompt)})" if taken is not None and prompt else count(taken)
+
+
+class Cost(NamedTuple):
+    """A column of a table of costs."""
+
+    heading: str
+    written: Callable[[float | None, Mapping[str, float]], str] = lambda counter, _: count(counter)
+    """From a method's counter and all its counters."""
+
+
+COSTS = {
+    "resets": Cost("episodes begun"), "replays": Cost("replays"), "replays_saved": Cost("replays saved"),
+    "turns_kept": Cost("turns kept"), "calls": Cost("model calls"), "calls_reused": Cost("calls reused"),
+    "prompt_tokens": Cost("prompt tokens"), "prompt_tokens_cached": Cost("cached", cached),
+    "sampled_tokens": Cost("sampled tokens"), "micros": Cost("price", price), "judge_calls": Cost("judge calls"),
+    "seconds": Cost("seconds"),
+}  # fmt: skip
+"""Ledger counter → its column."""
 
 
 def plus_minus(row: AgentRow) -> str:
