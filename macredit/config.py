@@ -74,7 +74,7 @@ class TrainConfig:
     seed: int = 0
     """Draws tasks and replies."""
     fanout: dict[str, int] | None = None
-    """For methods that need a tree: turn → alternatives, as ``{"0" = 2, "1" = 4}`` or ``--fanout.0 2``; none: drawn."""
+    """For methods that need a tree: turn → alternatives, as {"0" = 2, "1" = 4} or --fanout.0 2; none: drawn."""
     evaluate_every: Annotated[int, Within(0)] = 0
     """Steps between evaluations; 0: before the first and after the last step only."""
     evaluate_tasks: Annotated[int, Within(0)] = 32
@@ -92,7 +92,7 @@ class TrainConfig:
     warm_steps: Annotated[int, Within(0)] = 20
     """Updates on it."""
     solo: bool = False
-    """Also evaluate one agent alone on the same tasks (environments that take ``solo``)."""
+    """Also evaluate one agent alone on the same tasks (environments that take solo)."""
 
 
 @dataclass(frozen=True)
@@ -135,19 +135,26 @@ def read_config(path: str | os.PathLike[str]) -> RunConfig:
         UserError: a missing file, bad TOML, an unknown key, or a value of another type.
     """
     path = Path(path)
+    form = "JSON, as a run keeps it" if path.suffix == ".json" else "TOML"
     try:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a configuration (TOML)") from None
-    except ValueError as error:
-        raise UserError(f"{path}: {error}; expected TOML") from None
+        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a configuration ({form})") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: {error}; expected {form}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: it holds {json.dumps(data):.40}; expected an object of sections, env among them")
     config = config_of(data, str(path))
     return replace(config, agents=tuple(replace(a, role=_role(a.role, path.parent)) for a in config.agents))
 
 
 def config_of(data: Mapping[str, Any], where: str = "configuration") -> RunConfig:
-    """A configuration from plain data, strictly."""
+    """A configuration from plain data, strictly.
+
+    Raises:
+        UserError: an unknown key, or a value of another type.
+    """
     config: RunConfig = _structure(data, RunConfig, where)
     return config
 

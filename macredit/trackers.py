@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from macredit.episode import write_atomically
-from macredit.errors import OutsideError, UserError, missing_extra, unknown
+from macredit.errors import OutsideError, missing_extra, unknown
+from macredit.learn.saved import check_fields, read_object
 
 PROJECT = "macredit"
 """Project, or experiment, of every run, unless the tracker's own environment variable names another."""
@@ -192,16 +193,18 @@ def openers(names: Sequence[str]) -> dict[str, Opener]:
 
 
 def recorded(run: Path) -> dict[str, str]:
-    """Tracker → id of a run that is to be resumed; empty if it had none."""
+    """Tracker → id of a run that is to be resumed; empty if it had none.
+
+    Raises:
+        UserError: the record is damaged.
+    """
+    advice = "repair it, or delete it to go on without the trackers it had"
     try:
-        text = (run / RECORD).read_text(encoding="utf-8")
-    except OSError:
+        found = read_object(run / RECORD, {}, advice)
+    except FileNotFoundError:
         return {}
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{run / RECORD}: not JSON ({error}); repair or delete it") from None
-    return {str(name): str(id) for name, id in found.items()}
+    check_fields(run / RECORD, "content", found, dict.fromkeys(found, str), advice)
+    return found
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from macredit.episode import Episode, episode_from_json
 from macredit.errors import UserError
@@ -126,6 +127,66 @@ def test_a_saved_critic_goes_on_bit_for_bit(tmp_path: Path) -> None:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     with pytest.raises(UserError, match="holds no critic"):
         TeamCritic({}).load(tmp_path / "none")
+
+
+def kept(folder: Path) -> TeamCritic:
+    """A critic of two policies, saved; the name of one begins as the other's."""
+    critic = TeamCritic({})
+    critic.fit(rows_of([played("e", 1.0, ("a", "x"), ("a/z", "y"))]))
+    critic.save(folder)
+    return critic
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"a/keys": np.zeros((3, 6), np.int64)}, r"its 'a/keys' is int64 of shape \[3, 6\]\); expected int64 of"),
+        ({"a/total": np.zeros(5)}, r"its 'a/total' is float64 of shape \[5\]\); expected float64 of shape \[6\]"),
+        ({"a/count": np.zeros(6, np.int64)}, r"its 'a/count' is int64 of shape \[6\]\); expected float64 of"),
+        ({"a/keys": np.array(3)}, r"its 'a/keys' is int64 of shape \[\]"),
+        ({"a/z/total": np.full(6, np.nan)}, "its 'a/z/total' has values that are not finite"),
+        ({"a/count": None, "x/y": np.zeros(1)}, "it lacks 'a/count'"),
+        ({"a/count": None}, "it holds 5 tensors"),
+        ({"x": np.zeros(1)}, "it holds 7 tensors"),
+    ],
+)
+def test_other_tensors_than_a_critics(change: dict[str, Any], wrong: str, tmp_path: Path) -> None:
+    moves = [move("x"), move("y", agent="a/z")]
+    critic = kept(tmp_path)
+    before = critic.predict(moves)
+    tensors = {**load_file(tmp_path / "critic.safetensors"), **change}
+    save_file({name: t for name, t in tensors.items() if t is not None}, tmp_path / "critic.safetensors")
+    with pytest.raises(UserError, match=rf"critic.safetensors is damaged \({wrong}"):
+        critic.load(tmp_path)
+    np.testing.assert_array_equal(critic.predict(moves), before)
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        ("[]", "its content is a list"),
+        ("{}", "its content has no last"),
+        ('{"last": 3, "critics": {}}', "its last is 3"),
+        ('{"last": "", "critics": []}', "its critics is a list"),
+        ('{"last": "", "critics": {"a": 3}, "tensors": 6}', "its critics/a is 3"),
+        ('{"last": "", "critics": {"a": {"scalars": {}}}, "tensors": 6}', "its critics/a has no identity"),
+        ('{"last": "", "critics": {}, "tensors": 6}', "its critics/a is null"),
+    ],
+)
+def test_json_that_is_no_critic(content: str, wrong: str, tmp_path: Path) -> None:
+    critic = kept(tmp_path)
+    (tmp_path / "critic.json").write_text(content)
+    with pytest.raises(UserError, match=rf"critic.json is damaged \({wrong}"):
+        critic.load(tmp_path)
+
+
+def test_policies_whose_names_begin_alike_keep_critics_apart(tmp_path: Path) -> None:
+    critic, again = TeamCritic({}), TeamCritic({})
+    critic.fit(rows_of([played("e", 1.0, ("a", "x"), ("a/z", "y")), played("f", 0.0, ("a", "w"), ("a/z", "y"))]))
+    critic.save(tmp_path)
+    again.load(tmp_path)
+    moves = [move("x"), move("y", agent="a/z"), move("y")]
+    np.testing.assert_array_equal(again.predict(moves), critic.predict(moves))
 
 
 def test_cross_fitting_never_shows_a_task_its_own_returns() -> None:

@@ -1,10 +1,12 @@
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from macredit.agents import HF, make_policy
 from macredit.errors import UserError
@@ -274,6 +276,176 @@ def test_a_damaged_checkpoint(part: str, tmp_path: Path) -> None:
     (tmp_path / part).write_bytes((tmp_path / part).read_bytes()[:-9])
     with pytest.raises(UserError, match="is damaged"):
         learner_of("table").load(tmp_path)
+
+
+def saved(kind: str, folder: Path) -> dict[str, np.ndarray]:
+    """The tensors of a checkpoint after one update."""
+    learner = learner_of(kind)
+    learner.update(rows_of(learner))
+    learner.save(folder)
+    tensors_: dict[str, np.ndarray] = load_file(folder / "state.safetensors")
+    return tensors_
+
+
+DAMAGE: dict[str, tuple[Callable[[dict[str, np.ndarray], str], dict[str, np.ndarray]], str]] = {
+    "shape": (lambda all_, one: {**all_, one: np.zeros((3, *all_[one].shape), all_[one].dtype)}, "expected float.. of"),
+    "dtype": (lambda all_, one: {**all_, one: all_[one].astype(np.float16)}, "float16 of shape .*expected float.. of"),
+    "whole numbers": (lambda all_, one: {**all_, one: all_[one].astype(np.int64)}, "is int64 of shape"),
+    "values": (lambda all_, one: {**all_, one: np.full_like(all_[one], np.nan)}, "values that are not finite"),
+    "missing": (lambda all_, one: {name: array for name, array in all_.items() if name != one}, r"it (lacks|holds \d)"),
+    "another": (
+        lambda all_, _: {**all_, "weight/foo": np.zeros(3)},
+        "(has an unknown 'weight/foo'|holds \\d+ tensors)",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("kind", ["lora", "table"])
+def test_whole_files_of_other_tensors(kind: str, damage: str, tmp_path: Path) -> None:
+    tensors_, learner = saved(kind, tmp_path), learner_of(kind)
+    before = tensors(learner)
+    for one in (min(tensors_), max(tensors_)):  # of a model a moment and a weight
+        change, wrong = DAMAGE[damage]
+        save_file(change(tensors_, one), tmp_path / "state.safetensors")
+        with pytest.raises(UserError, match=rf"state.safetensors is damaged \(.*{wrong}"):
+            learner.load(tmp_path)
+        assert same(tensors(learner), before)
+        assert learner.rollouts == 0
+
+
+def test_a_table_knows_its_own_contexts(tmp_path: Path) -> None:
+    logits = saved("table", tmp_path)
+    name = next(iter(logits))
+    for other in ("1/5", "0/x", "0", "x/5", "0/5/5", "/5"):
+        save_file({other if one == name else one: logits[one] for one in logits}, tmp_path / "state.safetensors")
+        with pytest.raises(UserError, match=f"has an unknown '{other}'"):
+            learner_of("table").load(tmp_path)
+    save_file(logits, tmp_path / "state.safetensors")
+    learner_of("table").load(tmp_path)
+
+
+def test_tensors_that_numpy_has_not(tmp_path: Path) -> None:
+    from safetensors.torch import save_file as save_torch
+
+    saved("lora", tmp_path)
+    for dtype in (torch.bfloat16, torch.float8_e4m3fn):
+        save_torch({"weight/x": torch.zeros(2).to(dtype)}, tmp_path / "state.safetensors")
+        with pytest.raises(UserError, match=r"state.safetensors is damaged"):
+            learner_of("lora").load(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "3", "{}", "[" * 100_000, b"\xff\xfe"])
+def test_json_that_is_no_checkpoint(content: str | bytes, tmp_path: Path) -> None:
+    learner_of("table").save(tmp_path)
+    (tmp_path / "state.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=r"state.json is damaged \(.*expected .*; move its checkpoint away"):
+        learner_of("table").load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "wrong"),
+    [
+        (("rollouts",), "4", 'its rollouts is "4"\\); expected a whole number'),
+        (("rollouts",), None, "its rollouts is null"),
+        (("digest",), None, "its digest is null"),
+        (("scalars",), [], "its scalars is a list"),
+        (("scalars", "updates"), "1", 'its scalars/updates is "1"'),
+        (("scalars", "updates"), 10**400, "its scalars/updates is 1000"),
+        (("scalars", "optimizer"), {}, "its scalars/optimizer is an object"),
+        (("scalars", "optimizer"), [], "its scalars/optimizer is a list\\); expected a list of 1"),
+        (("scalars", "optimizer", 0, "betas"), 3, "its scalars/optimizer/0/betas is 3"),
+        (("scalars", "optimizer", 0, "lr"), float("nan"), "its scalars/optimizer/0/lr is NaN"),
+        (("scalars", "schedule", "last_epoch"), None, "its scalars/schedule/last_epoch is null"),
+    ],
+)
+def test_json_of_other_values(place: tuple[Any, ...], value: object, wrong: str, tmp_path: Path) -> None:
+    saved("lora", tmp_path)
+    about = json.loads((tmp_path / "state.json").read_text())
+    inner = about
+    for key in place[:-1]:
+        inner = inner[key]
+    kept, inner[place[-1]] = inner[place[-1]], value
+    (tmp_path / "state.json").write_text(json.dumps(about))
+    with pytest.raises(UserError, match=wrong):
+        learner_of("lora").load(tmp_path)
+    if not isinstance(kept, list):
+        inner[place[-1]] = kept
+        (tmp_path / "state.json").write_text(json.dumps(about))
+        learner_of("lora").load(tmp_path)
+
+
+def test_flags_of_another_version_of_torch_may_be_absent_and_nothing_else(tmp_path: Path) -> None:
+    saved("lora", tmp_path)
+    about = json.loads((tmp_path / "state.json").read_text())
+    del about["scalars"]["optimizer"][0]["fused"]
+    (tmp_path / "state.json").write_text(json.dumps(about))
+    learner_of("lora").load(tmp_path)
+    del about["scalars"]["optimizer"][0]["betas"]
+    (tmp_path / "state.json").write_text(json.dumps(about))
+    with pytest.raises(UserError, match="it has no scalars/optimizer/0/betas"):
+        learner_of("lora").load(tmp_path)
+
+
+@made
+def test_a_checkpoint_from_before_the_first_update(kind: str, tmp_path: Path) -> None:
+    first, second = learner_of(kind), learner_of(kind)
+    rows = rows_of(first)
+    first.save(tmp_path)
+    second.load(tmp_path)
+    for learner in (first, second):
+        learner.update(rows)
+    assert same(tensors(first), tensors(second))
+    second.load(tmp_path)
+    assert same(tensors(second), dict(tensors(learner_of(kind))))
+
+
+def test_a_checkpoint_has_the_moments_of_all_weights_or_of_none(tmp_path: Path) -> None:
+    all_ = saved("lora", tmp_path)
+    save_file(
+        {name: array for name, array in all_.items() if name.startswith("weight/")}, tmp_path / "state.safetensors"
+    )
+    with pytest.raises(UserError, match=rf"it holds {len(all_) // 4} tensors\); expected the {len(all_)} that"):
+        learner_of("lora").load(tmp_path)
+    about = json.loads((tmp_path / "state.json").read_text())
+    (tmp_path / "state.json").write_text(json.dumps({**about, "tensors": len(all_) - 1}))
+    gone = next(name for name in all_ if name.startswith("exp_avg_sq/"))
+    save_file({name: array for name, array in all_.items() if name != gone}, tmp_path / "state.safetensors")
+    with pytest.raises(UserError, match=f"it lacks '{gone}'"):
+        learner_of("lora").load(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of the same numbers
+@made
+def test_an_update_that_is_not_finite_stops_with_nothing_applied(kind: str) -> None:
+    learner = learner_of(kind)
+    rows = rows_of(learner)
+    learner.update(rows)
+    before, version = tensors(learner), learner.policy.version
+    large = 1e200 if kind == "table" else 1e30  # its square is too large for a float
+    for wrong, what in (
+        ([replace(row, advantage=np.nan) for row in rows], "loss of nan"),
+        ([replace(row, advantage=large * row.advantage) for row in rows], "gradient norm of inf"),
+    ):
+        with pytest.raises(UserError, match=f"policy 'p': optimiser step 2 has a {what}; expected a finite number"):
+            learner.update(wrong)
+        assert same(tensors(learner), before)
+        assert learner.policy.version == version
+        assert learner.rollouts == 1
+
+
+@made
+def test_weights_that_are_not_finite_stop_the_run_and_are_never_written(kind: str, tmp_path: Path) -> None:
+    learner = learner_of(kind, LearnerConfig(rate=1e37 if kind != "table" else 1e308, max_norm=1e9))
+    with pytest.raises(UserError, match=r"optimiser step 1 has a norm of the weights of inf"):
+        learner.update(rows_of(learner))
+    if kind != "table":
+        policy = learner.policy
+        assert isinstance(policy, HF)
+        next(iter(policy._parameters.values())).data.fill_(np.nan)
+        with pytest.raises(UserError, match=r"state.safetensors was not written: its 'weight/.*' has values that are"):
+            learner.save(tmp_path)
+        assert not list(tmp_path.iterdir())
 
 
 def test_no_checkpoint(tmp_path: Path) -> None:

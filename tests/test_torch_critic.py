@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from macredit.errors import UserError
 from macredit.learn.critic import MEMORY, Move
@@ -150,3 +151,31 @@ def test_a_turn_without_ids_cannot_be_read() -> None:
     critic = TeamCritic(make_policies({"a": LORA}))
     with pytest.raises(UserError, match="a turn of agent 'a' on task 't' has no prompt ids"):
         critic.predict([Move("t", "a", "a", "", "x", None, None)])
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "wrong"),
+    [
+        ("a/squares", np.zeros((3, 3)), r"its 'a/squares' is float64 of shape \[3, 3\]\); expected float64 of"),
+        ("a/errors", np.zeros(6, np.int64), "its 'a/errors' is int64"),
+        ("a/products", np.full(65, np.nan), "its 'a/products' has values that are not finite"),
+        ("a/products", None, "it holds 2 tensors"),
+    ],
+)
+def test_other_tensors_than_a_heads(name: str, array: np.ndarray | None, wrong: str, tmp_path: Path) -> None:
+    critic = TeamCritic(make_policies({"a": LORA}))
+    critic.of("a").fit([move(1, 2, 70)], np.ones(1), np.ones(1))
+    critic.save(tmp_path)
+    tensors = load_file(tmp_path / "critic.safetensors")
+    changed = {**tensors, name: array} if array is not None else {key: tensors[key] for key in tensors if key != name}
+    save_file(changed, tmp_path / "critic.safetensors")
+    with pytest.raises(UserError, match=rf"critic.safetensors is damaged \({wrong}"):
+        critic.load(tmp_path)
+    assert critic.predict([move(1, 2, 70)])[0] == 1.0
+
+
+@pytest.mark.parametrize("ids", [(1, 2, 10**12, 70), (1, -1, 70), (1, 2, 261), (1,)])
+def test_ids_of_another_policy_are_named(ids: tuple[int, ...]) -> None:
+    critic = TeamCritic(make_policies({"a": LORA}))
+    with pytest.raises(UserError, match=r"agent 'a' on task 't' has (id .*knows 0 to 260|no prompt ids).*spoke in"):
+        critic.predict([move(5, 6), move(*ids)])

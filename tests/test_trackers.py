@@ -96,6 +96,21 @@ def test_a_tracker_that_does_not_close_keeps_no_other_from_closing(tmp_path: Pat
     assert Notes.opened[0].closed == [True]
 
 
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        (b'["wandb"]', "its content is a list"),
+        (b"\xff\xfe", "no JSON: 'utf-8' codec"),
+        (b'{"wandb"', "no JSON"),
+        (b'{"wandb": 3}', r"its wandb is 3\); expected a text"),
+    ],
+)
+def test_a_damaged_record_is_named(content: bytes, wrong: str, tmp_path: Path) -> None:
+    (tmp_path / "trackers.json").write_bytes(content)
+    with pytest.raises(UserError, match=rf"trackers.json is damaged \({wrong}.*; repair it, or delete it"):
+        recorded(tmp_path)
+
+
 def test_a_new_run_does_not_go_on_with_what_the_folder_records(tmp_path: Path) -> None:
     for resume, given in ((False, ""), (False, ""), (True, "new-1")):
         with tracking({"notes": Notes}, tmp_path, {}, resume):

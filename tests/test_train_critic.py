@@ -66,7 +66,7 @@ def test_a_steps_returns_are_not_in_their_own_baseline(tmp_path: Path) -> None:
     assert not np.array_equal(credit(batch.episodes, "c3", settings=VALUED, whatif=whatif).advantage, again.advantage)
 
 
-@pytest.mark.parametrize("own", [config(), pytest.param(tiny(), id="tiny")])
+@pytest.mark.parametrize("own", [config(), pytest.param(tiny(), id="tiny", marks=pytest.mark.slow)])
 def test_a_killed_run_resumes_with_the_same_critic(tmp_path: Path, own: RunConfig) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     first = train(world_of(own), own, whole)
@@ -162,6 +162,11 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str],
     found = json.loads(output(capsys, *given, "--json"))
     assert found["notes"]["contexts unknown to the critic"] == 0
     assert sum(turn["weight"] for turn in found["turns"]) > 0
+    if kind == "hf":
+        output(capsys, "play", "coalition_v0", "--policy", "table:help,pass", "-n", "2", "-o", tmp_path / "t.jsonl")
+        assert "give episodes that this policy spoke in" in output(
+            capsys, *given[:1], tmp_path / "t.jsonl", *given[2:], status=2
+        )
     own = [*given[:1], run / "episodes.jsonl", *given[2:]]
     assert "was fitted on these very episodes" in output(capsys, *own, status=2)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -23,11 +24,15 @@ from macredit.learn import loss as losses
 from macredit.learn.batch import Tokens, TrainRow, by_gradient, by_sequence, tokens_of
 from macredit.learn.correction import Correction, correct, mismatch
 from macredit.learn.loss import Aggregate, FloatK, Loss, Ratio
-from macredit.learn.saved import read_saved, write_saved
+from macredit.learn.saved import check_saved, check_values, read_saved, write_saved
 from macredit.policy import Policy, Request, Said
 from macredit.seeds import generator
 
 Metrics = dict[str, float]
+_FIELDS = {"scalars": dict, "identity": dict, "digest": str, "rollouts": int}
+"""Of ``state.json``."""
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+"""What AdamW keeps of each weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ class State(NamedTuple):
     """Everything an update changes, and what it belongs to."""
 
     tensors: Mapping[str, npt.NDArray[Any]]
-    """Weights and optimiser moments by name."""
+    """Weights by name, which of models are ``weight/NAME``; after the first step AdamW's ``MOMENT/NAME`` of each."""
     scalars: Mapping[str, Any]
     """JSON values: version, step counters."""
     identity: Mapping[str, Any]
@@ -171,6 +176,15 @@ class Trainable(Protocol):
 
     def export(self, folder: str | os.PathLike[str]) -> None:
         """Write a folder from which the trained policy can be made anywhere."""
+        ...
+
+
+@runtime_checkable
+class Grows(Protocol):
+    """A policy whose state gets new tensors while it learns."""
+
+    def blank(self, names: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
+        """What its tensors of these names begin as; names that none of its tensors can have are left out."""
         ...
 
 
@@ -261,17 +275,51 @@ class Learner:
         Raises:
             UserError: the folder holds no checkpoint, a damaged one, or one of another model.
         """
+        folder = Path(folder)
         missing = f"{folder} holds no checkpoint; expected state.json and state.safetensors in it"
-        tensors, about = read_saved(Path(folder), "state", missing)
-        identity = json.loads(json.dumps(self.policy.state().identity))
-        if about["digest"] != _digest(identity):
+        tensors, about = read_saved(folder, "state", missing, _FIELDS)
+        own = self.policy.state()
+        identity = json.loads(json.dumps(own.identity))
+        if about["digest"] != _digest(identity) or about["identity"] != identity:
             differs = {k for k in {*identity, *about["identity"]} if identity.get(k) != about["identity"].get(k)}
             raise UserError(
                 f"{folder} is a checkpoint of another model than policy {self.policy.name!r}: they differ in "
-                f"{', '.join(sorted(differs))}; make the policy with the settings the run was started with"
+                f"{', '.join(sorted(differs or {'digest'}))}; make the policy with the settings the run was started "
+                "with"
             )
+        check_values(folder, "state", about["scalars"], json.loads(json.dumps(own.scalars)))
+        fits = self.policy.blank(tensors) if isinstance(self.policy, Grows) else _fitting(own.tensors, tensors)
+        check_saved(folder, "state", tensors, fits)
         self.policy.load(State(tensors, about["scalars"], about["identity"]))
         self.rollouts = about["rollouts"]
+
+
+def check_finite(policy: str, step: int, **numbers: float) -> None:
+    """Stop before something that is not finite gets into a policy or a file.
+
+    Raises:
+        UserError: one of the numbers of an optimiser step is not finite.
+    """
+    for name, value in numbers.items():
+        if not math.isfinite(value):
+            raise UserError(
+                f"policy {policy!r}: optimiser step {step} has a {name} of {value}; expected a finite number; nothing "
+                "of it is written: go on from the newest checkpoint with --resume, or begin again with a lower rate"
+            )
+
+
+def _fitting(own: Mapping[str, npt.NDArray[Any]], found: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    """Arrays like those that fit a policy: its weights, and moments of all of them where a checkpoint has any.
+
+    There are none before the first step, neither in a policy nor in a checkpoint.
+    """
+    weights = {name: array for name, array in own.items() if name.partition("/")[0] not in _MOMENTS}
+    fits = dict(weights)
+    if any(name.partition("/")[0] in _MOMENTS for name in found):
+        for name, array in weights.items():
+            key = name.removeprefix("weight/")
+            fits |= {f"step/{key}": np.zeros((), np.float32), f"exp_avg/{key}": array, f"exp_avg_sq/{key}": array}
+    return fits
 
 
 def _digest(identity: Mapping[str, Any]) -> str:

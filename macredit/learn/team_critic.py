@@ -15,7 +15,7 @@ from macredit.episode import Episode
 from macredit.errors import UserError
 from macredit.learn.critic import Critic, Modelled, Move, Quality, TableCritic, moves_of
 from macredit.learn.learner import State, Trainable
-from macredit.learn.saved import read_saved, write_saved
+from macredit.learn.saved import check_fields, check_saved, read_saved, write_saved
 from macredit.policy import Enumerable, Policy
 from macredit.rows import BoolN, FloatN, IntN, Rows
 
@@ -92,18 +92,27 @@ class TeamCritic:
             UserError: there is no critic in it, a damaged one, or one of another model.
         """
         missing = f"{folder} holds no critic; expected one of a run whose method needs it, such as c3 with "
-        tensors, about = read_saved(folder, "critic", missing + "variant=value_assisted")
-        self._last = about["last"]
-        for name, saved in about["critics"].items():
-            critic = self.of(name)
-            here = json.loads(json.dumps(critic.state().identity))
-            if here != saved["identity"]:
+        fields = {"last": str, "critics": dict}
+        tensors, about = read_saved(folder, "critic", missing + "variant=value_assisted", fields)
+        file, saved = folder / "critic.json", about["critics"]
+        for name in sorted({*self.critics, *saved}):
+            check_fields(file, f"critics/{name}", saved.get(name), {"scalars": dict, "identity": dict})
+        critics = {name: self.critics.get(name) or critic_of(self._policies.get(name)) for name in saved}
+        fits: dict[str, Any] = {}
+        for name, critic in critics.items():
+            state, identity = critic.state(), saved[name]["identity"]
+            here = json.loads(json.dumps(state.identity))
+            if here != identity:
                 raise UserError(
-                    f"the critic of policy {name!r} in {folder} is {_words(saved['identity'])}, and the policy given "
+                    f"the critic of policy {name!r} in {folder} is {_words(identity)}, and the policy given "
                     f"here takes {_words(here)}; give the policy it was fitted on: --policy {name}=…"
                 )
-            own = {key.removeprefix(f"{name}/"): t for key, t in tensors.items() if key.startswith(f"{name}/")}
-            critic.load(State(own, saved["scalars"], saved["identity"]))
+            fits |= _fitting(name, state, tensors)
+        check_saved(folder, "critic", tensors, fits)
+        self._last, self.critics = about["last"], critics
+        for name, critic in critics.items():
+            own = {key.rpartition("/")[2]: t for key, t in tensors.items() if key.rpartition("/")[0] == name}
+            critic.load(State(own, saved[name]["scalars"], saved[name]["identity"]))
 
 
 class CrossFit:
@@ -191,5 +200,14 @@ def _digest(episodes: Sequence[Episode]) -> str:
     return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
 
 
+def _fitting(name: str, state: State, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays like those that a critic can take over: its own, or, a table having any number of rows, as many rows."""
+    rows = len(np.atleast_1d(tensors.get(f"{name}/keys", ())))
+    return {
+        f"{name}/{key}": np.empty(rows, array.dtype) if state.identity["kind"] == "table" else array
+        for key, array in state.tensors.items()
+    }
+
+
 def _words(identity: Mapping[str, Any]) -> str:
-    return "a table" if identity["kind"] == "table" else f"a head on a model of width {identity['width']}"
+    return "a table" if identity.get("kind") == "table" else f"a head on a model of width {identity.get('width')}"

@@ -69,7 +69,8 @@ class TorchCritic:
 
     def _hidden(self, moves: Sequence[Move]) -> FloatND:
         """float[M, D]: the hidden state of the last id of each move."""
-        asked = [_ids(move) for move in moves]
+        known = int(self._policy.module.get_input_embeddings().weight.shape[0])
+        asked = [_ids(move, known) for move in moves]
         new = set(asked) - self._read.keys()
         if new:
             with self._frozen():
@@ -172,10 +173,14 @@ def _row(ids: Ids, n: int) -> TrainRow:
     return row_of(ids, (0,), sequence=n)
 
 
-def _ids(move: Move) -> Ids:
-    if not move.prompt_ids:
+def _ids(move: Move, known: int) -> Ids:
+    """What a move is to a model that knows so many ids."""
+    ids = (move.prompt_ids or ()) + (move.token_ids or ())
+    strange = [i for i in ids if not 0 <= i < known]
+    if strange or not move.prompt_ids:
+        has = f"id {strange[0]}, and its model knows 0 to {known - 1}" if strange else "no prompt ids on record"
         raise UserError(
             f"policy {move.policy!r} has a critic on its model, but a turn of agent {move.agent!r} on task "
-            f"{move.task!r} has no prompt ids on record; give episodes that this policy spoke in"
+            f"{move.task!r} has {has}; give episodes that this policy spoke in"
         )
-    return move.prompt_ids + (move.token_ids or ())
+    return ids

@@ -24,7 +24,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from macredit.learn.attention import plain_model
 from macredit.learn.batch import TrainRow, by_gradient
-from macredit.learn.learner import LearnerConfig, Metrics, Objective, State
+from macredit.learn.learner import LearnerConfig, Metrics, Objective, State, check_finite
 from macredit.learn.loss import FloatK
 from macredit.learn.origin import of_adapter, origin
 from macredit.learn.pack import packs
@@ -146,20 +146,24 @@ class TorchPolicy(BatchPolicy):
                 slope = loss(logps[-1], tokens.part(start, start + len(logp))).gradient
                 (torch.as_tensor(slope, dtype=logp.dtype, device=logp.device) * logp).sum().backward()  # type: ignore[no-untyped-call]
                 start += len(logp)
+            shown = loss.metrics(np.concatenate([*logps, tokens.old[start:]]), tokens, start)
+            check_finite(self.name, self._updates + 1, loss=shown["loss"])
             norm, rate = self._step()
-        shown = loss.metrics(np.concatenate([*logps, tokens.old[start:]]), tokens, start)
         entropy_K = np.concatenate([*entropies, -tokens.old[start:]])
         return shown | {"gradient": norm, "entropy": float(entropy_K.mean()), "rate": rate}
 
     def _step(self) -> tuple[float, float]:
         """Move along the accumulated gradient: its norm, and the learning rate."""
         norm = torch.nn.utils.clip_grad_norm_(self._parameters.values(), self._config.max_norm)
+        check_finite(self.name, self._updates + 1, **{"gradient norm": float(norm)})
         rate = self._optimizer.param_groups[0]["lr"]
         if self._config.offload:
             move_moments(self._optimizer, self.device)
         self._optimizer.step()
         if self._config.offload:
             move_moments(self._optimizer, torch.device("cpu"))
+        size = torch.nn.utils.get_total_norm(list(self._parameters.values()))
+        check_finite(self.name, self._updates + 1, **{"norm of the weights": float(size)})
         self._schedule.step()
         self._count(self._updates + 1)
         return float(norm), float(rate)
