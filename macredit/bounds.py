@@ -21,17 +21,19 @@ class Within:
 
 
 def check_bounds(settings: Any, named: str = "{}") -> None:
-    """Hold every field of a dataclass to the bounds its annotation declares.
+    """Hold every field of a dataclass to the bounds its annotation declares, and every float to finite numbers.
 
     Args:
         settings: an instance; a field that is None is within any bounds.
         named: how an error names the field.
 
     Raises:
-        UserError: a field is out of bounds.
+        UserError: a field is out of bounds, NaN or infinite.
     """
     for name, hint in get_type_hints(type(settings), include_extras=True).items():
         value = getattr(settings, name)
         for bound in getattr(hint, "__metadata__", ()):
             if isinstance(bound, Within) and value is not None and not bound.least <= value <= bound.most:
                 raise UserError(f"{named.format(name)} is {value}; expected {bound}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{named.format(name)} is {value}; expected a finite number")

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from macredit.collect import tree
+from macredit.collect import collect
 from macredit.credit import METHODS, resolve
-from macredit.episode import Episode
 from macredit.errors import UserError
 from macredit.ledger import Ledger
 from macredit.measure import run_method
 from macredit.progress import progress
 from macredit.report import MethodResult, agent_table
-from macredit.rollout import World, play, tasks_of
+from macredit.rollout import World, tasks_of
 from macredit.truth import Truth, truth
 from macredit.whatif import WhatIf
 
@@ -120,14 +120,9 @@ def _afford(name: str, players: int, budget: int) -> tuple[int, dict[str, int]]:
 def _one(world: World, name: str, seed: int, affordable: int, settings: Mapping[str, Any]) -> MethodResult:
     """One method on the first originals it can afford of the seed's pool."""
     group = min(GROUP, affordable)
-    tasks, ledger = affordable // group, Ledger()
-    episodes: list[Episode]
-    if "tree" in METHODS[name].needs:
-        episodes = tree(world, tasks_of(seed, tasks), "auto", group, ledger=ledger)
-        whatif = WhatIf(episodes, ledger=ledger)
-    else:
-        episodes = play(world, tasks_of(seed, tasks, group), ledger=ledger)
-        whatif = WhatIf(episodes, world, ledger=ledger)
+    needs, ledger = METHODS[name].needs, Ledger()
+    episodes = collect(world, needs, partial(tasks_of, seed, affordable // group), group, ledger=ledger)
+    whatif = WhatIf(episodes, None if "tree" in needs else world, ledger=ledger)
     result = run_method(name, whatif, settings=settings)
     return MethodResult(name, result.preset, result.settings, result.credits, ledger.json())
 

@@ -12,6 +12,7 @@ from scipy import stats
 from macredit.episode import Episode
 from macredit.errors import UserError
 from macredit.rollout import World, play, tasks_of
+from macredit.rows import check_scored
 
 HELD_OUT = "held-out-"
 """Prefix of the task names that training never plays."""
@@ -68,14 +69,13 @@ def scored(episodes: list[Episode], success: float = 1.0) -> Evaluation:
 
     Raises:
         UserError: no episode has a reward.
+        OutsideError: all failed.
     """
+    check_scored(episodes)
     rewards: dict[str, list[float]] = {}
     for episode in episodes:
         if episode.scored and episode.reward is not None:
             rewards.setdefault(episode.task, []).append(episode.reward)
-    if not rewards:
-        first = next((e.error for e in episodes if e.error), "none gave a reward")
-        raise UserError(f"none of {len(episodes)} held-out episodes has a reward (first: {first})")
     means = np.array([np.mean(own) for own in rewards.values()])
     solved = sum(max(own) >= success - 1e-9 for own in rewards.values())
     wilson = stats.binomtest(solved, len(means)).proportion_ci(method="wilson")

@@ -5,6 +5,7 @@ The one place that knows the rules of the forest (shared turns, derived contexts
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from macredit.episode import Episode, Turn, numbered
-from macredit.errors import UserError
+from macredit.errors import OutsideError, UserError
 from macredit.team import Agent, Team
 
 FloatN = npt.NDArray[np.float64]
@@ -80,15 +81,10 @@ def rows_of(episodes: Sequence[Episode], invalid_penalty: float = 0.0) -> Rows:
     """The columns of some episodes, in file order.
 
     Raises:
-        UserError: no episode has a reward.
+        UserError: no episode has a reward (see :func:`check_scored`), or a row's is infinite.
+        OutsideError: every episode failed.
     """
-    if not any(e.scored for e in episodes):
-        failed = sum(e.failed for e in episodes)
-        first = next((f"; the first: {e.error}" for e in episodes if e.error), "")
-        raise UserError(
-            f"none of {len(episodes)} episodes has a reward ({failed} failed{first}); expected a number in "
-            "'reward' of at least one that did not fail"
-        )
+    check_scored(episodes)
     agents: dict[str, int] = {}
     tasks: dict[str, int] = {}
     for episode in episodes:
@@ -120,6 +116,30 @@ def rows_of(episodes: Sequence[Episode], invalid_penalty: float = 0.0) -> Rows:
     )  # fmt: skip
     _check_finite(rows)
     return rows
+
+
+def check_scored(episodes: Sequence[Episode]) -> None:
+    """At least one episode has a reward.
+
+    Raises:
+        UserError: none has, and some did not fail: the record lacks rewards.
+        OutsideError: all failed: the record lacks nothing, but what they were played with broke.
+    """
+    if any(e.scored for e in episodes):
+        return
+    failed = [e for e in episodes if e.failed]
+    first = next((f"; the first: {e.error}" for e in failed if e.error), "")
+    if failed and len(failed) == len(episodes):
+        crossed = Counter(e.end.removeprefix("failed:") for e in failed).most_common()
+        where = ", ".join(f"{count} in the {'environment' if at == 'env' else at}" for at, count in crossed)
+        raise OutsideError(
+            f"all of {len(episodes)} episodes failed ({where}{first}); mend that, then play again, or go on with a "
+            "training run by --resume"
+        )
+    raise UserError(
+        f"none of {len(episodes)} episodes has a reward ({len(failed)} failed{first}); expected a number in "
+        "'reward' of at least one that did not fail"
+    )
 
 
 def _earned(episode: Episode, turn: Turn, invalid_penalty: float) -> tuple[float, str | None]:

@@ -16,10 +16,11 @@ class Sample:
     share: Annotated[float, Within(0, 1)] = 0.5
     count: Annotated[int | None, Within(1)] = None
     free: float = -3.0
+    most: float | None = None
 
 
 def test_both_ends_are_allowed() -> None:
-    for given in (Sample(), Sample(0.0, 1), Sample(1.0, 10**9)):
+    for given in (Sample(), Sample(0.0, 1), Sample(1.0, 10**9), Sample(free=1e308, most=-1e308)):
         check_bounds(given)
     assert (str(Within(0)), str(Within(0, 1))) == ("at least 0", "0 to 1")
 
@@ -31,6 +32,9 @@ def test_both_ends_are_allowed() -> None:
         (Sample(share=1.5), "share is 1.5; expected 0 to 1"),
         (Sample(share=float("nan")), "share is nan; expected 0 to 1"),
         (Sample(count=0), "count is 0; expected at least 1"),
+        (Sample(free=float("nan")), "free is nan; expected a finite number"),
+        (Sample(free=float("-inf")), "free is -inf; expected a finite number"),
+        (Sample(most=float("inf")), "most is inf; expected a finite number"),
     ],
 )
 def test_a_number_out_of_bounds_is_named(given: Sample, message: str) -> None:

@@ -60,6 +60,46 @@ def test_a_file_gives_what_its_objects_give(tmp_path: Path, episodes: list[Episo
     )
 
 
+def bare(**changed: Any) -> dict[str, Any]:
+    return {"id": "e0", "task": "t", "reward": 1.0, "turns": [{"agent": "a", "text": "x"}], **changed}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (3, "episodes is 3; expected a list of episode objects"),
+        (bare(), "episodes is {'id': 'e0'.*expected a list"),
+        ([bare(), 3], r"episodes\[1\] is 3; expected an object with 'id'"),
+        ([bare(), bare(id="e1", task=7)], r"episodes\[1\] \(id 'e1'\): field 'task': given 7, expected a string"),
+        (
+            [bare(), bare(id="e1", turns=[{"agent": "a"}])],
+            r"episodes\[1\] \(id 'e1'\): field 'turns\[0\].text': absent",
+        ),
+        ([bare(), {"task": "t", "turns": []}], r"episodes\[1\] \(id None\): field 'id': absent"),
+    ],
+)
+def test_a_malformed_episode_is_named(given: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        advantages(given, "rloo")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"method": None}, "method is None; expected a name, one of grpo, rloo"),
+        ({"method": ["rloo"]}, r"method is \['rloo'\]; expected a name"),
+        ({"preset": ["paper"]}, r"no preset \['paper'\]; expected one of paper, code"),
+        ({"settings": ["single"]}, "the settings of rloo are .* expected names with values"),
+        ({"settings": 3}, "the settings of rloo are 3; expected names with values"),
+        ({"settings": [1]}, r"the settings of rloo are \[1\]; expected names with values"),
+        ({"settings": {1: 2}}, r"the settings of rloo are \{1: 2\}; expected names with values"),
+    ],
+)
+def test_what_is_no_method_is_named(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        advantages([bare()], **{"method": "rloo", **asked})
+
+
 def test_numpy_inside_the_objects_is_read() -> None:
     turn = {"agent": "a", "text": "x", "token_ids": np.arange(2)}
     two = [{"id": str(i), "task": "t", "reward": np.float32(i), "turns": (turn,)} for i in range(2)]
@@ -119,8 +159,51 @@ def test_labels_say_what_columns_say(episodes: list[Episode]) -> None:
 
 def test_an_index_without_labels_makes_every_row_a_rollout() -> None:
     assert labelled(["g", "g"]) == {"task": ["g", "g"]}
+    assert labelled([]) == {"task": []}
     with pytest.raises(UserError, match="label all rows or none"):
         labelled(["g", label("t", "e", "a", 0)])
+
+
+@pytest.mark.parametrize("turn", ["x", "1.5", ""])
+def test_a_label_made_by_hand_is_named(turn: str) -> None:
+    index = [label("t", "e", "a", 0), "\x1f".join(["t", "e", "a", turn])]
+    with pytest.raises(UserError, match=r"the group index of row 1 is 't\\x1fe\\x1fa.*a whole number"):
+        labelled(index)
+    with pytest.raises(UserError, match=r"the group index of row 0 is .* expected a task's name"):
+        labelled(["t\x1fe\x1fa\x1fb\x1f0"] * 2)
+
+
+def test_what_a_label_cannot_hold_is_refused() -> None:
+    with pytest.raises(UserError, match=r"'e\\x1fx' holds '\\x1f', which parts the names of a label"):
+        label("t", "e\x1fx", "a", 1)
+    for turn in (1.5, "1"):
+        with pytest.raises(UserError, match=f"the turn of a label is {turn!r}; expected a whole number"):
+            label("t", "e", "a", turn)  # type: ignore[arg-type]
+    assert labelled([label("t", "e", "a", int(np.int64(-1)))])["turn"] == [-1]
+
+
+class ByIndex(list[Any]):
+    """A data frame's column after sorting: looked up by an index of its own, iterated by place."""
+
+    def __getitem__(self, n: Any) -> Any:
+        return super().__getitem__(len(self) - 1 - n) if isinstance(n, int) else super().__getitem__(n)
+
+
+def test_columns_are_read_by_place() -> None:
+    columns = Columns(
+        task=["t"] * 3, reward=np.array([1.0, 0.0, 5.0]), tokens=np.ones(3, np.int64), episode=[0, 1, 1],
+        turn=[0, 0, 1], agent=["a", "a", "b"],
+    )  # fmt: skip
+    own = Columns(**{name: None if x is None else ByIndex(x) for name, x in vars(columns).items()})  # type: ignore[arg-type]
+    np.testing.assert_array_equal(credit_columns(own, "rloo")[0], credit_columns(columns, "rloo")[0])
+
+
+def test_contexts_that_are_not_known_are_no_siblings() -> None:
+    columns = Columns(
+        task=["t"] * 4, reward=np.array([1.0, 1.0, 0.0, 0.0]), tokens=np.ones(4, np.int64), episode=[0, 0, 1, 1],
+        turn=[0, 1, 0, 1], context=["root", None, "root", None],
+    )  # fmt: skip
+    np.testing.assert_array_equal(credit_columns(columns, "c3")[0], [1.0, 0.0, -1.0, 0.0])
 
 
 def test_a_row_without_tokens_is_left_out() -> None:
@@ -145,6 +228,20 @@ def test_counterfactual_columns_answer_replays() -> None:
     )  # fmt: skip
     credits = credit_columns(columns, "difference")[2]
     assert credits.credit[1] == 0.75
+    both = replace(columns, agent=["b", "c"], counterfactuals=[{"b": 0.5, "c,b": 0.0}, {"c": 0.25, "b,c": 0.0}])
+    (episode,) = credit_columns(both, "rloo")[2].rows.episodes
+    assert {known.silenced: known.reward for known in episode.counterfactuals} == {
+        ("b",): 0.5, ("b", "c"): 0.0, ("c",): 0.25,
+    }  # fmt: skip
+    with pytest.raises(UserError, match=r"row 1 says 0.5 without 'b,c', and its episode said 0.0 before"):
+        credit_columns(replace(both, counterfactuals=[{"c,b": 0.0}, {"b,c": 0.5}]), "difference")
+
+
+@pytest.mark.parametrize("valid", [[False, True], np.array([False, True]), [0, 1], np.array([0, 1]), [np.False_, 1]])
+def test_flags_are_truth_or_0_and_1(valid: Any) -> None:
+    columns = Columns(task=["t"] * 2, reward=np.ones(2), tokens=np.ones(2, np.int64), valid=valid)
+    credits = credit_columns(columns, "rloo")[2]
+    np.testing.assert_array_equal(credits.rows.valid, [False, True])
 
 
 def test_a_method_whose_needs_are_not_met_says_so() -> None:
@@ -166,8 +263,28 @@ def test_a_method_whose_needs_are_not_met_says_so() -> None:
         ({"turn": ["a", "b"]}, "column 'turn' is .* expected a number a row"),
         ({"turn": [0, 0.5]}, "column 'turn' is .* expected whole numbers"),
         ({"counterfactuals": ["b", None]}, "the counterfactuals of row 0 are 'b'"),
-        ({"counterfactuals": [{"b": np.nan}, None]}, "the counterfactuals of row 0 is nan"),
+        (
+            {"counterfactuals": [None, {"b": np.nan}]},
+            "the counterfactuals of row 1 say nan without 'b'; expected a fin",
+        ),
+        ({"counterfactuals": [None, {"b": [1, [2]]}]}, "the counterfactuals of row 1 say .* without 'b'"),
+        ({"counterfactuals": [{3: 1.0}, None]}, "the counterfactuals of row 0 name 3; expected agents as text"),
+        ({"counterfactuals": [{"b,": 1.0}, None]}, "the counterfactuals of row 0 name 'b,'"),
+        ({"agent": ["a,b", "c"], "counterfactuals": [{"a,b": 0.0}, None]}, "agent 'a,b' has a comma.* rename it"),
         ({"episode": [0, 0], "counterfactuals": [{"b": 0.5}, {"b": 1.0}]}, "row 1 says 1.0 without 'b'"),
+        ({"tokens": [-3, 1]}, r"column 'tokens' is \[-3, 1\]; expected whole numbers of at least 0"),
+        ({"tokens": [0.5, 1]}, "column 'tokens' is .* expected whole numbers of at least 0"),
+        ({"tokens": [np.nan, 1]}, "the tokens of row 0 is nan"),
+        ({"tokens": ["x", "y"]}, "column 'tokens' is .* expected a number a row"),
+        ({"tokens": np.ones((2, 2))}, "column 'tokens' is .* expected a number a row"),
+        ({"tokens": None}, "column 'tokens' is None; expected a list or an array"),
+        ({"tokens": 3}, "column 'tokens' is 3; expected a list or an array"),
+        ({"agent": "ab"}, "column 'agent' is 'ab'; expected a list or an array, one entry a row"),
+        ({"valid": ["no", True]}, "'valid' of row 0 is 'no'; expected True or False"),
+        ({"valid": [True, 0.5]}, "'valid' of row 1 is 0.5"),
+        ({"valid": [True, None]}, "'valid' of row 1 is None"),
+        ({"valid": [2, 1]}, "'valid' of row 0 is 2"),
+        ({"valid": np.ones((2, 1), np.int64)}, "'valid' of row 0 is array"),
     ],
 )
 def test_wrong_columns_are_named(wrong: dict[str, Any], said: str) -> None:

@@ -139,6 +139,19 @@ def test_verls_trainer_function_calls_ours(bridge: Any) -> None:
     assert torch.equal(ours["advantages"], ours["returns"])
 
 
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("balanced", "algorithm.macredit is 'balanced'; expected a table"),
+        ({"settings": [1]}, r"the settings of dr_mas are \[1\]; expected names with values"),
+        ({"preset": None}, "method 'dr_mas' has no preset None"),
+    ],
+)
+def test_what_is_no_table_is_named(estimator: Any, table: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        estimator("macredit_dr_mas")(**batch(), index=UIDS, config={"macredit": table})
+
+
 def test_a_batch_without_groups_is_named(estimator: Any) -> None:
     with pytest.raises(UserError, match="no 'uid'"):
         estimator("macredit_grpo")(**batch())

@@ -10,7 +10,8 @@ from macredit.agents import Scripted, Table
 from macredit.env import Message, TeamEnv
 from macredit.envs import Relay, make_env
 from macredit.episode import Episode, episode_line
-from macredit.errors import UserError
+from macredit.errors import OutsideError, UserError
+from macredit.evaluate import evaluate
 from macredit.ledger import Ledger
 from macredit.policy import BatchPolicy, Chat, Request, Said, opening
 from macredit.rollout import Memory, Plan, World, play, tasks_of
@@ -152,6 +153,8 @@ def test_a_crash_of_a_policy_ends_the_episodes_that_wait_for_it() -> None:
     said = play(world, tasks_of(0, 2, 2))
     assert {e.end for e in said} == {"failed:policy"}
     assert all(len(e.turns) == 1 and "the server is gone" in (e.error or "") for e in said)
+    with pytest.raises(OutsideError, match=r"all of 4 episodes failed \(4 in the policy; the first: .*server is gone"):
+        evaluate(world, 2, 2)
 
 
 def test_a_failed_request_fails_its_own_episode_alone() -> None:

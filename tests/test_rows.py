@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from macredit.episode import Episode, Turn, episode_from_json
-from macredit.errors import UserError
+from macredit.errors import OutsideError, UserError
 from macredit.rows import rows_of
 
 
@@ -95,6 +95,32 @@ def test_without_a_team_the_first_speaker_orchestrates_everyone_of_the_task() ->
 def test_a_file_without_any_reward_is_an_error() -> None:
     with pytest.raises(UserError, match=r"none of 2 episodes has a reward \(1 failed\)"):
         rows_of([episode("e0", None, "a"), episode("e1", 1.0, "a", end="failed:env")])
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        (["policy", "policy"], r"all of 2 episodes failed \(2 in the policy; the first: E: e0\); mend that, then play"),
+        (
+            ["env", "worker", "worker"],
+            r"all of 3 episodes failed \(2 in the worker, 1 in the environment; the first: E",
+        ),
+    ],
+)
+def test_where_every_episode_failed_the_boundary_is_named(ends: list[str], said: str) -> None:
+    """Nothing is wrong with the record, so it is no user's error."""
+    played = [episode(f"e{i}", None, "a", end=f"failed:{end}", error=f"E: e{i}") for i, end in enumerate(ends)]
+    with pytest.raises(OutsideError, match=f"{said}.*--resume"):
+        rows_of(played)
+    bare = [episode("e0", 1.0, end="failed:tool")]
+    with pytest.raises(OutsideError, match=r"all of 1 episodes failed \(1 in the tool\); mend that"):
+        rows_of(bare)
+    assert rows_of([*played, episode("good", 1.0, "a")]).reasons == (*(f"failed:{end}" for end in ends), None)
+
+
+def test_a_record_of_nothing_lacks_rewards() -> None:
+    with pytest.raises(UserError, match="none of 0 episodes has a reward"):
+        rows_of([])
 
 
 def test_a_row_reward_that_overflows_is_named() -> None:

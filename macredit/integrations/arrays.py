@@ -90,15 +90,31 @@ def advantages(
 
     Raises:
         UserError: a malformed episode, or the record does not hold what the method needs.
+        OutsideError: every episode failed.
     """
-    if isinstance(episodes, str | os.PathLike):
-        record = read_episodes(episodes)
-    else:
-        record = [one if isinstance(one, Episode) else episode_from_json(_lists(one)) for one in episodes]
-        check_forest(record)
+    record = read_episodes(episodes) if isinstance(episodes, str | os.PathLike) else _episodes(episodes)
     found = credit(record, method, preset, settings, WhatIf(record))
     own = np.arange(len(found.rows)) if found.sequence is None else found.sequence
     return Advantages(found.advantage, found.weight, found.credit, found.stderr, own, found.rows.turn, found)
+
+
+def _episodes(given: Any) -> list[Episode]:
+    """The objects as episodes; an error says which is malformed."""
+    if not isinstance(given, Iterable) or isinstance(given, Mapping | bytes):
+        raise UserError(f"episodes is {given!r:.60}; expected a list of episode objects, or a JSON Lines file's path")
+    record = []
+    for i, one in enumerate(given):
+        if isinstance(one, Episode):
+            record.append(one)
+            continue
+        if not isinstance(one, Mapping):
+            raise UserError(f"episodes[{i}] is {one!r:.60}; expected an object with 'id', 'task' and 'turns'")
+        try:
+            record.append(episode_from_json(_lists(one)))
+        except UserError as error:
+            raise UserError(f"episodes[{i}] (id {one.get('id')!r:.60}): {error}") from None
+    check_forest(record)
+    return record
 
 
 def _lists(value: Any) -> Any:

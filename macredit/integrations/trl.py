@@ -93,6 +93,7 @@ class TeamRollout:
         Raises:
             UserError: advantages of a group that is spread over processes, or prompts that do not go on where the
                 agent's last reply ended.
+            OutsideError: every rollout failed.
         """
         if self.signal == "advantage" and trainer.accelerator.num_processes > 1:
             raise UserError("signal is 'advantage', whose groups TRL spreads over processes; take signal='credit'")

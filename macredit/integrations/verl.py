@@ -65,6 +65,9 @@ def estimator(method: str) -> Estimator:
 
         Returns:
             float[B, L] twice: the row's weighted advantage on its trained tokens, 0 elsewhere.
+
+        Raises:
+            UserError: no ``uid``, a malformed column or table, or what the method needs is not there.
         """
         if index is None:
             raise UserError(f"{PREFIX}{method} compares rows of one task, and the batch has no 'uid'; add it")
@@ -75,8 +78,10 @@ def estimator(method: str) -> Estimator:
             **(given | labelled(index)),
         )
         chosen = (config.get("macredit", None) if config is not None else None) or {}
+        if not isinstance(chosen, Mapping):
+            raise UserError(f"algorithm.macredit is {chosen!r}; expected a table, as {{preset: code, settings: {{…}}}}")
         advantage, weight, _credits = credit_columns(
-            columns, method, chosen.get("preset", "paper"), dict(chosen.get("settings", {}))
+            columns, method, chosen.get("preset", "paper"), chosen.get("settings")
         )
         scores = token_level_rewards.new_tensor(advantage * weight)[:, None] * response_mask
         return scores, scores
