@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Learners, sampling and credit on a GPU (or, --device cpu --tiny, anywhere): JSON lines; status 1 and the reason where
-# a result is wrong. Needs torch, transformers, peft, numba, networkx and scipy; no installation, no network.
+# a result is wrong or, in full size on a GPU, a target is missed. Needs torch, transformers, peft, numba, networkx and scipy; no installation, no network.
 #   benchmarks/gpu.sh [--device cuda|cpu] [--tiny] [--only parity,learner,sampling,credit] [--batch-tokens N]
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)

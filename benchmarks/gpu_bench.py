@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 import transformers
 from gpu_models import make_folder
+from values_rows import Limits
 
 Line = dict[str, Any]
 
@@ -114,6 +115,20 @@ class Bench:
         """Keep the reason where something does not hold."""
         if not holds:
             self.failures.append(reason)
+
+    def judged(self, where: str, line: Line, key: str, must: Limits) -> Line:
+        """The line with the target of one of its numbers, and whether that is met; a target that is not is a failure.
+
+        Targets are meant for full sizes on a GPU: elsewhere, or where nobody could measure the number, both are None.
+        """
+        value = line.get(key)
+        if value is None or self.tiny or not self.cuda:
+            return {**line, "target": None, "met": None}
+        low, high = must
+        target = f"{key} <= {high}" if math.isinf(low) else f"{key} >= {low}"
+        met = low <= value <= high
+        self.check(met, f"{where}: {key} is {value:.4g}; expected {target}")
+        return {**line, "target": target, "met": met}
 
     def check_finite(self, where: str, line: Line) -> Line:
         """The line itself; its numbers must be finite."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from gpu_bench import Bench, Line
+from values_rows import at_most
 
 from macredit.advantage import normalise
 from macredit.credit import METHODS
@@ -46,13 +47,10 @@ def credit(bench: Bench) -> Iterator[Line]:
 def shown(bench: Bench, name: str, rows: int, seconds: float) -> Line:
     """A method's line: the step is the learner's alone, so that rollouts would only make the share smaller."""
     line: Line = {"what": METHODS[name].name, "rows": rows, "seconds": seconds}
-    if bench.seconds_per_row is None:
-        return line
-    share = seconds / (seconds + rows * bench.seconds_per_row)
-    bench.check(
-        bench.tiny or share <= SHARE, f"credit: {name} takes {share:.2%} of a step; expected at most {SHARE:.0%}"
-    )
-    return {**line, "learner_seconds": rows * bench.seconds_per_row, "share": share, "target": SHARE}
+    if bench.seconds_per_row is not None:
+        learning = rows * bench.seconds_per_row
+        line |= {"learner_seconds": learning, "share": seconds / (seconds + learning)}
+    return bench.judged(f"credit, {name}", line, "share", at_most(SHARE))
 
 
 def record(rng: np.random.Generator, episodes: int) -> list[Episode]:

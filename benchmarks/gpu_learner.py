@@ -1,16 +1,19 @@
-"""Learner steps of a team of three: speed, model FLOP utilisation and memory, beside the straightforward loop."""
+"""Learner steps of a team of three: speed, utilisation and memory, beside the straightforward loop and compiled."""
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from gpu_bench import Bench, Line
 from gpu_plain import Plain
-from gpu_rows import Size, model_flops, team_rows, work_of
+from gpu_rows import SHARED, Size, model_flops, team_rows, work_of
+from values_rows import at_least, at_most
 
 from macredit.agents import HF, make_policies
 from macredit.learn import Learner, LearnerConfig, TrainRow
@@ -18,11 +21,13 @@ from macredit.learn import Learner, LearnerConfig, TrainRow
 Team = Mapping[str, list[TrainRow]]
 STEPS = 3
 """Timed steps of each side, after one to warm up."""
+UTILISATION, MEMORY = 0.4, 1.0
+"""Of the last case's learners at least; of memory, by the straightforward loop's, at most."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Three policies: adapters on one base, or a model each."""
+    """The team's policies: adapters on one base, or a model each."""
 
     name: str
     model: str
@@ -31,6 +36,10 @@ class Case:
     rate: float
     dtype: str = "float32"
     """Of the weights that do not learn; those that do are float32."""
+    compile: bool = False
+    """Whether our learners compile their layers."""
+    agents: tuple[str, ...] = tuple(SHARED)
+    """Who learns."""
 
 
 def cases(bench: Bench) -> list[Case]:
@@ -54,17 +63,58 @@ def size_of(bench: Bench) -> Size:
 
 
 def learner(bench: Bench) -> Iterator[Line]:
-    """Every case: our learners, then the straightforward loop on the same rows and weights."""
+    """Every case: our learners, then the straightforward loop on the same rows and weights; the last compiled, too."""
+    last = cases(bench)[-1]
     for case in cases(bench):
+        where = f"learner, {case.name}"
         ours = side(bench, case, learners)
-        yield {"case": case.name, "side": "macredit", **ours}
+        line = {"case": case.name, "side": "macredit", **ours}
+        yield bench.judged(where, line, "mfu", at_least(UTILISATION)) if case == last else line
         plain = side(bench, case, loops)
         yield {"case": case.name, "side": "straightforward loop", **plain}
         memory = ours["peak_bytes"] / plain["peak_bytes"] if bench.cuda else None
         speed = ours["tokens_per_second"] / plain["tokens_per_second"]
-        yield {"case": case.name, "speed_ratio": round(speed, 3), "memory_ratio": memory and round(memory, 3)}
-        if case.name == cases(bench)[-1].name:
+        line = {"case": case.name, "speed_ratio": round(speed, 3), "memory_ratio": memory and round(memory, 3)}
+        yield bench.judged(where, line, "memory_ratio", at_most(MEMORY))
+        if case == last:
             bench.seconds_per_row = ours["seconds_per_step"] / ours["rows"]
+            yield compiled(bench, case)
+
+
+def compiled(bench: Bench, case: Case) -> Line:
+    """One learner of a case with ``compile = true``, by its own speed without; None and why where it cannot be."""
+    alone = replace(case, name=f"{case.name}: one learner", agents=("solver",))
+    line: Line = {"case": alone.name, "side": "macredit, compile = true", "compile_ratio": None}
+    reason = cannot_compile(bench)
+    if reason is not None:
+        return {**line, "reason": reason}
+    plain = side(bench, alone, learners)
+    found: Line = {}
+    start = time.perf_counter()
+    failed = attempt(lambda: found.update(side(bench, replace(alone, compile=True), learners)))
+    seconds = time.perf_counter() - start
+    torch.compiler.reset()
+    if failed is not None:
+        bench.check(False, f"learner, {alone.name}: compile = true: {failed}")
+        return {**line, "reason": failed}
+    ratio = found["tokens_per_second"] / plain["tokens_per_second"]
+    return {**line, **found, "compile_ratio": round(ratio, 3), "seconds_with_compiling": round(seconds, 1)}
+
+
+def cannot_compile(bench: Bench) -> str | None:
+    """Why layers are not compiled here; None: they are."""
+    if not bench.cuda:
+        return "generating code for a CPU takes minutes; give --device cuda"
+    return attempt(lambda: torch.compile(lambda x: x.sin() + 1)(torch.ones(2, device=bench.device)))
+
+
+def attempt(work: Callable[[], object]) -> str | None:
+    """What some work raises, in a line; None: nothing."""
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 whatever a compiler lacks or cannot do
+        return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    return None
 
 
 def policies_of(bench: Bench, case: Case, names: Sequence[str]) -> dict[str, HF]:
@@ -77,7 +127,9 @@ def policies_of(bench: Bench, case: Case, names: Sequence[str]) -> dict[str, HF]
 
 def config_of(bench: Bench, case: Case) -> LearnerConfig:
     """How a case learns."""
-    return LearnerConfig(rate=case.rate, batch_tokens=bench.batch_tokens, dual_clip=None, precision=bench.precision)
+    return LearnerConfig(
+        rate=case.rate, batch_tokens=bench.batch_tokens, dual_clip=None, precision=bench.precision, compile=case.compile
+    )
 
 
 Step = Callable[[Sequence[TrainRow]], float]
@@ -108,7 +160,8 @@ def loops(bench: Bench, case: Case, policies: Mapping[str, HF]) -> dict[str, Ste
 def side(bench: Bench, case: Case, make: Callable[[Bench, Case, Mapping[str, HF]], dict[str, Step]]) -> dict[str, Any]:
     """Times of some steps on one fixed batch, whose loss must fall."""
     bench.clear()
-    rows = team_rows(size_of(bench))
+    team = team_rows(size_of(bench))
+    rows: Team = {name: team[name] for name in case.agents}
     policies = policies_of(bench, case, list(rows))
     rows = behaved(policies, rows, config_of(bench, case))
     bench.clear()

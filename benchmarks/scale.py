@@ -47,6 +47,16 @@ class Machine:
     fill: float = 0.90
     """Share of a GPU's memory that an engine may use (vLLM's default)."""
 
+    @property
+    def computed(self) -> float:
+        """FLOP/s that software reaches of one GPU."""
+        return self.flops * self.utilisation
+
+    @property
+    def read(self) -> float:
+        """Bytes per second that decoding reads from one GPU's memory."""
+        return self.bandwidth * self.reached
+
 
 @dataclass(frozen=True)
 class Model:
@@ -144,13 +154,11 @@ class Plan:
     engines: int
     """One GPU each; every engine speaks for all three."""
     machine: Machine = Machine()
-    offload: bool = False
-    """Whether moments wait in main memory (``[learner] offload = true``)."""
 
     @property
     def named(self) -> str:
         """As the tables call it."""
-        return named(self.model, self.full) + ", offload" * self.offload
+        return named(self.model, self.full)
 
     @property
     def per_learner(self) -> int:
@@ -177,14 +185,12 @@ class Plan:
         """Seconds of a decoding step: weights and every conversation's keys are read once, or arithmetic is more."""
         m = self.machine
         read = self.resident + alive * self.model.kv_token * (self.work.context + self.work.reply / 2)
-        return m.overhead + max(
-            read / (m.bandwidth * m.reached), 2 * self.model.parameters * alive / (m.flops * m.utilisation)
-        )
+        return m.overhead + max(read / m.read, 2 * self.model.parameters * alive / m.computed)
 
     def speaking(self, turns: float) -> float:
         """Seconds in which the engines answer so many turns."""
         mine, m = turns / self.engines, self.machine
-        prompts = 2 * self.model.parameters * mine * self.work.shown / (m.flops * m.utilisation)
+        prompts = 2 * self.model.parameters * mine * self.work.shown / m.computed
         return mine / self.alive * self.work.reply * self.decode(self.alive) + prompts
 
     @property
@@ -195,10 +201,17 @@ class Plan:
         the weights themselves learn, 2 for theirs.
         """
         tokens = self.work.originals / self.work.agents * self.work.row
-        flops = (8 if self.full else 6) * self.model.parameters * tokens
-        m = self.machine
-        moved = 2 * 8 * self.model.parameters / m.copy if self.offload else 0.0  # both moments, there and back
-        return (flops / (m.flops * m.utilisation) + moved) / self.per_learner
+        return self.passes * self.model.parameters * tokens / (self.machine.computed * self.per_learner)
+
+    @property
+    def passes(self) -> int:
+        """FLOPs a parameter and token of an update; see :attr:`learning`."""
+        return 8 if self.full else 6
+
+    @property
+    def trained(self) -> float:
+        """Parameters of one learner that learn."""
+        return self.model.parameters if self.full else self.model.adapter(self.work.rank)
 
     @property
     def learner_bytes(self) -> float:
@@ -206,8 +219,7 @@ class Plan:
 
         bf16 weights; for what learns float32 master weights, gradient and two moments of AdamW.
         """
-        trained = self.model.parameters if self.full else self.model.adapter(self.work.rank)
-        return (self.model.weights + (8 if self.offload else 16) * trained) / self.per_learner
+        return (self.model.weights + 16 * self.trained) / self.per_learner
 
     @property
     def handed(self) -> float:
@@ -238,15 +250,19 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether engines hold 16 conversations at least, and learners leave a quarter of a GPU to activations."""
-        return self.per_learner > 0 and self.room >= 16 and self.learner_bytes <= 0.75 * self.machine.memory
+        """Whether a learner is on one machine, engines hold 16 conversations, and activations get a quarter of a GPU.
+
+        A learner's ranks are processes of one machine (``fsdp.Ranks``), in one bundle of Ray's placement group.
+        """
+        placed = 0 < self.per_learner <= self.machine.gpus
+        return placed and self.room >= 16 and self.learner_bytes <= 0.75 * self.machine.memory
 
 
-def best(model: Model, full: bool, gpus: int, work: Work, method: str = "sharp", ahead: bool = True) -> Plan:
-    """The split with the shortest step; learners take GPUs in threes, and offload only where nothing fits otherwise."""
-    plans = [Plan(model, full, gpus, work, e, offload=o) for e in range(1, gpus) for o in (False, True)]
+def best(model: Model, full: bool, gpus: int, work: Work, method: str = "sharp") -> Plan | None:
+    """The split with the shortest step at staleness 1, where any fits; learners take GPUs in threes."""
+    plans = [Plan(model, full, gpus, work, engines) for engines in range(1, gpus)]
     whole = [plan for plan in plans if (gpus - plan.engines) % work.agents == 0 and plan.fits]
-    return min(whole, key=lambda plan: (plan.offload, plan.step(method, ahead)))
+    return min(whole, key=lambda plan: plan.step(method, True), default=None)
 
 
 CASES = (
@@ -268,7 +284,9 @@ def splits(method: str) -> Iterator[Sequence[str]]:
     yield STAGES
     for gpus, work in CASES:
         for model, full in MODELS:
-            yield split(best(model, full, gpus, work, method), method)
+            plan = best(model, full, gpus, work, method)
+            if plan is not None:
+                yield split(plan, method)
 
 
 def single() -> Iterator[Sequence[str]]:
@@ -296,10 +314,68 @@ def memory() -> Iterator[Sequence[str]]:
     for gpus, work in CASES[:2]:
         for model, full in MODELS:
             plan = best(model, full, gpus, work)
-            yield (
-                f"{gpus}", plan.named, f"{plan.resident / GB:.1f}", f"{plan.room}", f"{plan.alive:.0f}",
-                f"{plan.learner_bytes / GB:.1f}",
-            )  # fmt: skip
+            if plan is not None:
+                yield (
+                    f"{gpus}", plan.named, f"{plan.resident / GB:.1f}", f"{plan.room}", f"{plan.alive:.0f}",
+                    f"{plan.learner_bytes / GB:.1f}",
+                )  # fmt: skip
+
+
+def worked() -> Iterator[Sequence[str]]:
+    """Rows: the formulas, and their arithmetic for one line of the first table of splits."""
+    p = Plan(LARGE, False, 8, Work(), 5)
+    w, m, s = p.work, p.machine, p.stages("sharp")
+    turns, alive, per_token = w.originals + w.sharp, p.alive, 2 * p.model.parameters
+    weights, speed = f"{p.resident / GB:.2f} GB", f"{m.computed / TERA:.1f} TFLOP/s"
+    dense, handed = f"{p.model.parameters / GB:.2f} G", p.handed * w.agents / GB
+    yield "what", "formula", f"{p.named}, {p.gpus} GPUs, sharp", "result"
+    yield (
+        "tokens of a row", "role + new + (turns / agents − 1) / 2 · (new + reply) + reply",
+        f"{w.role} + {w.shown} + ({w.turns} / {w.agents} − 1) / 2 · ({w.shown} + {w.reply}) + {w.reply}",
+        f"{w.row:.0f}",
+    )  # fmt: skip
+    yield (
+        "alive in an engine", "min(tasks · group / engines, room)",
+        f"min({w.tasks} · {w.group} / {p.engines}, {p.room})", f"{alive:.0f}",
+    )  # fmt: skip
+    yield (
+        "a decoding step",
+        "overhead + max((weights + alive · KV bytes of a token · (row − reply / 2)) / bandwidth, 2 P · alive / FLOP/s)",
+        f"{1000 * m.overhead:.0f} ms + max(({weights} + {alive:.1f} · {p.model.kv_token:.0f} · "
+        f"{w.row - w.reply / 2:.0f}) / {m.read / TERA:.2f} TB/s, 2 · {dense} · {alive:.1f} / {speed})",
+        f"{1000 * p.decode(alive):.2f} ms",
+    )  # fmt: skip
+    yield (
+        "engines", "turns / engines · (reply / alive · a decoding step + new · 2 P / FLOP/s)",
+        f"{turns:.0f} / {p.engines} · ({w.reply} / {alive:.1f} · {1000 * p.decode(alive):.2f} ms + "
+        f"{w.shown} · {1000 * per_token / m.computed:.4f} ms)",
+        f"{s['engines']:.1f} s",
+    )  # fmt: skip
+    yield (
+        "learners", "6 (full models: 8) · P · original turns / agents · row / (FLOP/s · GPUs a learner)",
+        f"{p.passes} · {dense} · {w.originals} / {w.agents} · {w.row:.0f} / ({speed} · {p.per_learner})",
+        f"{s['learners']:.1f} s",
+    )  # fmt: skip
+    yield (
+        "hand-over", "bytes · ⌈log2(nodes + 1)⌉ / network, on one node 0, + bytes / copy",
+        f"0 + {handed:.3f} GB / {m.copy / GB:.0f} GB/s", f"{s['hand-over']:.2f} s",
+    )  # fmt: skip
+    yield "driver", "turns · a turn's", f"{turns:.0f} · {1000 * w.driver:.1f} ms", f"{s['driver']:.1f} s"
+    shown = {name: f"{value:.1f}" for name, value in s.items()}
+    yield (
+        "step", "engines + driver + learners + hand-over", " + ".join(
+            shown[name] for name in ("engines", "driver", "learners", "hand-over")
+        ), f"{p.step('sharp', False):.0f} s",
+    )  # fmt: skip
+    yield (
+        "step, staleness 1", "max(engines + driver, learners) + hand-over",
+        f"max({shown['engines']} + {shown['driver']}, {shown['learners']}) + {shown['hand-over']}",
+        f"{p.step('sharp', True):.0f} s",
+    )  # fmt: skip
+    yield (
+        "a learner's GPU", "(weights + 16 · parameters that learn) / GPUs a learner",
+        f"({weights} + 16 · {p.trained / GB:.4f} G) / {p.per_learner}", f"{p.learner_bytes / GB:.1f} GB",
+    )  # fmt: skip
 
 
 def rows() -> Iterator[Sequence[str]]:
@@ -344,8 +420,7 @@ def traffic() -> Iterator[Sequence[str]]:
         handed = Plan(model, full, 8, work, 5).handed * work.agents
         yield f"weights, {named(model, full)}", "learners", "every node", f"{handed / 1e6:.0f}", "an update"
     for model, full in MODELS:
-        trained = model.parameters if full else model.adapter(work.rank)
-        saved = 12 * trained * work.agents  # float32 weights and two moments
+        saved = 12 * Plan(model, full, 8, work, 5).trained * work.agents  # float32 weights and two moments
         yield f"checkpoint, {named(model, full)}", "learners", "run's folder", f"{saved / 1e6:.0f}", "save_every steps"
 
 
@@ -377,8 +452,9 @@ def table(rows: Iterator[Sequence[str]]) -> str:
 def tables() -> dict[str, str]:
     """Every table of SCALE.md by its name there."""
     return {
-        "methods": table(methods()), "single": table(single()), "sharp": table(splits("sharp")),
-        "c3": table(splits("c3")), "memory": table(memory()), "rows": table(rows()), "traffic": table(traffic()),
+        "methods": table(methods()), "worked": table(worked()), "single": table(single()),
+        "sharp": table(splits("sharp")), "c3": table(splits("c3")), "memory": table(memory()), "rows": table(rows()),
+        "traffic": table(traffic()),
     }  # fmt: skip
 
 

@@ -131,6 +131,90 @@ def test_a_wrong_result_is_named_and_fails(
         gpu.main(["--only", "chess", "--models", str(tmp_path)])
 
 
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Any:
+    """A bench of full sizes that believes in a GPU."""
+    bench = module("gpu_bench").Bench(torch.device("cpu"), tiny=False, folder=folder)
+    monkeypatch.setattr(module("gpu_bench").Bench, "cuda", True)
+    return bench
+
+
+def test_targets_are_meant_for_full_sizes_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, bench = module("values_rows"), module("gpu_bench").Bench(torch.device("cpu"), tiny=False, folder=tmp_path)
+    unjudged = {"mfu": 0.1, "target": None, "met": None}
+    assert bench.judged("learner", {"mfu": 0.1}, "mfu", rows.at_least(0.4)) == unjudged
+    bench = on_a_gpu(monkeypatch, tmp_path)
+    assert bench.judged("learner", {"mfu": None}, "mfu", rows.at_least(0.4))["met"] is None  # its peak is not known
+    assert bench.judged("learner", {"mfu": 0.4}, "mfu", rows.at_least(0.4))["met"] is True
+    assert bench.judged("credit", {"share": 0.01}, "share", rows.at_most(0.01))["met"] is True
+    assert bench.failures == []
+    line = bench.judged("learner, 1.5B", {"mfu": 0.39}, "mfu", rows.at_least(0.4))
+    assert line == {"mfu": 0.39, "target": "mfu >= 0.4", "met": False}
+    bench.judged("credit, c3", {"share": 0.02}, "share", rows.at_most(0.01))
+    assert bench.failures == [
+        "learner, 1.5B: mfu is 0.39; expected mfu >= 0.4", "credit, c3: share is 0.02; expected share <= 0.01",
+    ]  # fmt: skip
+    bench.tiny = True
+    assert bench.judged("learner", {"mfu": 0.1}, "mfu", rows.at_least(0.4)) == unjudged
+
+
+def test_the_targets_of_learners_and_of_credit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, bench = module("gpu_learner"), on_a_gpu(monkeypatch, tmp_path)
+
+    def side(_: Any, case: Any, make: Any) -> dict[str, Any]:
+        ours = make is learner.learners
+        found = {"mfu": 0.3, "peak_bytes": 2.0 if ours else 1.0, "seconds_per_step": 96.0, "rows": 96}
+        return {**found, "tokens_per_second": 3.0 if case.compile else 2.0 if ours else 1.0}
+
+    monkeypatch.setattr(learner, "side", side)
+    monkeypatch.setattr(learner, "cannot_compile", lambda _: None)
+    lines = list(learner.learner(bench))
+    assert [line.get("target") for line in lines] == [
+        None, None, "memory_ratio <= 1.0", "mfu >= 0.4", None, "memory_ratio <= 1.0", None,
+    ]  # fmt: skip
+    assert lines[-1]["compile_ratio"] == 1.5  # three tokens a second instead of two
+    assert [failure.split("; ")[0] for failure in bench.failures] == [
+        "learner, 0.5B, three full models: memory_ratio is 2",
+        "learner, 1.5B, three adapters: mfu is 0.3",
+        "learner, 1.5B, three adapters: memory_ratio is 2",
+    ]
+    shown = [module("gpu_credit").shown(bench, "grpo", 99, seconds) for seconds in (0.9, 9.0)]  # of 99 s of learning
+    assert [line["met"] for line in shown] == [True, False]
+    assert bench.failures[3:] == ["credit, grpo: share is 0.08333; expected share <= 0.01"]
+
+
+def test_what_cannot_be_compiled_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, bench = module("gpu_learner"), module("gpu_bench").Bench(torch.device("cpu"), tiny=True, folder=tmp_path)
+    case = learner.cases(bench)[-1]
+    line = learner.compiled(bench, case)
+    assert line["compile_ratio"] is None
+    assert line["reason"].startswith("generating code for a CPU takes minutes")
+    assert bench.failures == []
+
+    def side(_: Any, case: Any, __: Any) -> dict[str, Any]:
+        if case.compile:
+            raise RuntimeError("graph break in attend\nand where")
+        return {"tokens_per_second": 1.0}
+
+    monkeypatch.setattr(learner, "side", side)
+    monkeypatch.setattr(learner, "cannot_compile", lambda _: None)
+    assert learner.compiled(bench, case)["reason"] == "RuntimeError: graph break in attend"
+    (failure,) = bench.failures
+    assert failure.endswith("one learner: compile = true: RuntimeError: graph break in attend")
+
+
+def test_a_run_that_takes_too_long_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu, bench = module("gpu"), on_a_gpu(monkeypatch, tmp_path)
+    monkeypatch.setattr(gpu, "run", lambda *_: None)
+    monkeypatch.setattr(gpu, "SECONDS", -1)
+    monkeypatch.setattr(gpu, "Bench", lambda *_: bench)
+    monkeypatch.setattr(type(bench), "about", lambda _: {"part": "device"})
+    assert gpu.main(["--device", "cpu", "--models", str(tmp_path)]) == 1
+    verdict = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (verdict["target"], verdict["met"], verdict["ok"]) == ("seconds <= -1", False, False)
+
+
 @pytest.mark.slow
 def test_the_script_runs_where_only_a_pytorch_image_is(tmp_path: Path) -> None:
     (tmp_path / "image.py").write_text(IMAGE)
@@ -142,6 +226,8 @@ def test_the_script_runs_where_only_a_pytorch_image_is(tmp_path: Path) -> None:
     out = subprocess.run(command, check=True, capture_output=True, text=True, env=environment, cwd=tmp_path).stdout
     lines = [json.loads(line) for line in out.splitlines()]
     assert lines[-1]["ok"]
+    assert not any(line.get("target") or line.get("met") for line in lines)  # they are a GPU's
+    assert len([line for line in lines if "target" in line]) == 1 + 2 + 3 + 1  # use, memory, credit, the whole
     assert {line["part"] for line in lines} == {"device", "parity", "learner", "sampling", "credit", "verdict"}
     for one in [line for line in lines if line.get("side") == "macredit"]:
         assert one["distinct_tokens"] <= one["computed_tokens"] < one["tokens"]  # prefixes are computed once

@@ -36,3 +36,33 @@ def test_a_wrong_gradient_is_told(benchmark: Any, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(benchmark, "CLOSE", 0.0)
     assert benchmark.main(arguments) == 1
     assert "gradients differ by" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("speed", "memory", "differ", "strict", "missed"),
+    [
+        (4.0, 30.0, 1e-7, True, []),
+        (1.9, 30.0, 1e-7, False, []),  # a busy machine may be to blame
+        (1.9, 30.0, 1e-7, True, ["speed"]),
+        (4.0, 61.0, 1e-7, False, ["memory"]),
+        (4.0, 30.0, float("nan"), False, ["gradients"]),
+    ],
+)
+def test_a_missed_target_ends_with_status_1(
+    benchmark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any,
+    speed: float, memory: float, differ: float, strict: bool, missed: list[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(benchmark, "compared", lambda *_: ({"ours": speed, "padded loop": 1.0}, 99, differ))
+    monkeypatch.setattr(benchmark, "peak", lambda *arguments: memory if arguments[-1] == "ours" else 60.0)
+    monkeypatch.setattr(benchmark.platform, "system", lambda: "Linux")
+    arguments = ["--batches", "conversations", *["--strict"] * strict]
+    assert benchmark.main(arguments) == int(bool(missed))
+    told = capsys.readouterr().err.splitlines()
+    assert [line.removeprefix("missed: conversations: ").split()[0].rstrip(",") for line in told] == missed
+
+
+def test_memory_that_nobody_measured_is_no_miss(benchmark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(benchmark, "compared", lambda *_: ({"ours": 4.0, "padded loop": 1.0}, 99, 0.0))
+    monkeypatch.setattr(benchmark.platform, "system", lambda: "Darwin")
+    assert benchmark.main(["--strict"]) == 0
+    assert capsys.readouterr().out.count("not measured") == 3
