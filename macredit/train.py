@@ -11,26 +11,25 @@ from typing import Any
 import numpy as np
 
 from macredit.bounds import check_bounds
-from macredit.collect import Fanout, tree
+from macredit.collect import Fanout, collect
 from macredit.config import RunConfig, learner_config
 from macredit.credit import Credits, Method, resolve
 from macredit.elsewhere import Learns
 from macredit.episode import Episode, read_episodes, write_episodes
 from macredit.errors import UserError
 from macredit.evaluate import evaluate
-from macredit.learn import Learner, imitation_rows, train_rows
+from macredit.learn import Learner, train_rows
 from macredit.learn.handover import HandsOver
 from macredit.learn.team_critic import critic_in
 from macredit.ledger import Ledger
 from macredit.overlap import Ahead
-from macredit.policy import Said
 from macredit.progress import Tick, progress
-from macredit.retrace import key_of, retrace
-from macredit.rollout import Plan, Scene, World, play
+from macredit.rollout import Plan, World
 from macredit.rows import rows_of
 from macredit.run_folder import RunFolder
 from macredit.seeds import Key
 from macredit.trackers import Opener, Tracker, flat, tracking
+from macredit.warm_start import imitate
 from macredit.whatif import WhatIf
 
 
@@ -43,8 +42,7 @@ def train(
     Args:
         world: environment and policies; those of trainable agents learn.
         config: method, steps, seeds.
-        out: the run's folder: ``config.json``, ``metrics.jsonl``, ``checkpoints/``, ``episodes.jsonl`` (the last saved)
-            and, at the end, one exported policy folder per learner.
+        out: the run's folder (see :mod:`macredit.run_folder`).
         solo: one agent alone on the same tasks, evaluated beside the team.
         resume: go on from the newest checkpoint.
         trackers: name → opener of what gets every number too (see :mod:`macredit.trackers`).
@@ -92,6 +90,8 @@ class Batch:
     credits: Credits
     whatif: WhatIf
     """The replays behind the credits."""
+    ledger: Ledger
+    """What both cost."""
     staleness: int
     """How many updates were missing in the weights that spoke, of those that came before this step's."""
 
@@ -140,31 +140,29 @@ class Run:
 
     def rollout(self, step: int) -> Batch:
         """A step's episodes and the credit for them, all with the weights handed over last."""
-        staleness = step - self.step
-        episodes = self.collect(step)
-        return Batch(episodes, *self.credit(episodes), staleness)
+        staleness, ledger = step - self.step, Ledger()
+        episodes = self.collect(step, ledger)
+        return Batch(episodes, *self.credit(episodes, ledger), ledger, staleness)
 
-    def collect(self, step: int) -> list[Episode]:
-        """A step's episodes: a group a task, or a tree where the method needs one."""
+    def collect(self, step: int, ledger: Ledger) -> list[Episode]:
+        """A step's episodes; a task that comes again has the same instance and new members of its group."""
         t = self.config.train
         again, first = divmod(step * t.tasks, t.pool) if t.pool else (0, step * t.tasks)
         names = [f"t{first + i}" for i in range(t.tasks)]
-        if "tree" not in self.method.needs:
-            return play(self.world, self._plans(names, t.group, again), ledger=self.ledger)
+
+        def plans(group: int) -> list[Plan]:
+            members = range(again * group, (again + 1) * group)
+            return [Plan(f"{name}-{g}", Key(t.seed, name, g)) for name in names for g in members]
+
         fanout: Fanout = {int(turn): n for turn, n in t.fanout.items()} if t.fanout else "auto"
-        return tree(self.world, self._plans(names, 1, again), fanout, t.group, ledger=self.ledger)
+        return collect(self.world, self.method.needs, plans, t.group, fanout, ledger)
 
-    def _plans(self, names: Sequence[str], group: int, again: int) -> list[Plan]:
-        """Plans of this step; a task that comes again has the same instance and new members of its group."""
-        members = range(again * group, (again + 1) * group)
-        return [Plan(f"{name}-{g}", Key(self.config.train.seed, name, g)) for name in names for g in members]
-
-    def credit(self, episodes: Sequence[Episode]) -> tuple[Credits, WhatIf]:
+    def credit(self, episodes: Sequence[Episode], ledger: Ledger) -> tuple[Credits, WhatIf]:
         """Who earned the reward: the method's credits and advantages, and the replays behind them."""
         chosen = self.config.method
         whatif = WhatIf(
             episodes, self.world if "replay" in self.method.needs else None, absence=chosen.absence,
-            players=chosen.players, replicates=chosen.replicates, ledger=self.ledger, critic=self.critic,
+            players=chosen.players, replicates=chosen.replicates, ledger=ledger, critic=self.critic,
         )  # fmt: skip
         rows = rows_of(episodes, getattr(self.settings, "invalid_penalty", 0.0))
         return self.method.run(rows, self.settings, whatif), whatif
@@ -188,16 +186,13 @@ class Run:
         """Write the step's numbers."""
         self.step += 1
         self.whatif = batch.whatif
-        row = {"step": self.step, **summary(batch.episodes, batch.credits), "seconds": seconds, **learned}
+        self.ledger.add(batch.ledger)
+        self.ledger.seconds += batch.ledger.seconds  # one batch after the other
+        row = {"step": self.step, **summary(batch, seconds), **learned}
         if handed:
             row |= {"hand_over": handed, "staleness": batch.staleness}
-        tokens = sum(len(turn.token_ids or ()) for episode in batch.episodes for turn in episode.turns)
-        row["tokens_per_second"] = tokens / seconds
-        row["cost"] = self.ledger.json()
-        self._log(row)
-        shown = " ".join(f"{agent} {value:+.2f}" for agent, value in row["credit"].items() if value is not None)
-        dead, speed = row["dead_groups"], row["tokens_per_second"]
-        tick(note=f"reward {row['reward']:.3f} · {shown} · dead groups {dead:.0%} · {speed:.0f} tokens/s")
+        self._log({**row, "cost": self.ledger.json()})
+        tick(note=noted(row))
 
     def evaluate(self) -> None:
         """Score the team (and one agent alone) on held-out tasks."""
@@ -217,16 +212,10 @@ class Run:
 
     def begin(self) -> None:
         """A new run, from a warm start if asked for."""
+        t = self.config.train
         self.folder.begin(self.config.json())
-        if self.config.train.warm_start:
-            self._warm_start(read_episodes(self.config.train.warm_start))
-
-    def _warm_start(self, episodes: Sequence[Episode]) -> None:
-        told = [retell(self.world, episode, self.learners) for episode in episodes if episode.scored]
-        for name, learner in self.learners.items():
-            rows = imitation_rows(told, name)
-            for _ in range(self.config.train.warm_steps if rows else 0):
-                learner.imitate(rows)
+        if t.warm_start:
+            imitate(self.world, self.learners, read_episodes(t.warm_start), t.warm_steps)
 
     def _log(self, row: dict[str, Any]) -> None:
         self.metrics.append(row)
@@ -273,8 +262,9 @@ def learners(world: World, method: Method, settings: Mapping[str, Any]) -> dict[
     return {name: Learner(policy, config) for name, policy in speakers.items()}
 
 
-def summary(episodes: Sequence[Episode], credits: Credits) -> dict[str, Any]:
-    """The numbers of one step worth watching."""
+def summary(batch: Batch, seconds: float) -> dict[str, Any]:
+    """The numbers of one step worth watching, besides what learners and hand-overs show."""
+    episodes, credits, cost = batch.episodes, batch.credits, batch.ledger
     rewards = np.array([e.reward for e in episodes if e.scored], dtype=np.float64)
     turns = [turn for episode in episodes for turn in episode.turns]
     own: dict[str, list[float]] = {}
@@ -292,18 +282,22 @@ def summary(episodes: Sequence[Episode], credits: Credits) -> dict[str, Any]:
         "truncated": sum(episode.end == "truncated" for episode in episodes),
         "failed": sum(episode.failed for episode in episodes),
         "warnings": list(credits.warnings),
+        "seconds": seconds,
+        "tokens_per_second": sum(len(turn.token_ids or ()) for turn in turns) / seconds,
+        "cache_hit_rate": cost.cache_hit_rate,
     }
 
 
-def retell(world: World, episode: Episode, learners: Mapping[str, Learns]) -> Episode:
-    """A recorded episode with the ids that the learners' policies would have sampled had they said it.
-
-    Raises:
-        UserError: the episode is of another environment, or a policy cannot say a recorded text.
-    """
-    scene = Scene(world, Plan(episode.id, key_of(episode)))
-    for _, turn, request in retrace(scene, episode):
-        policy = world.speaker(turn.agent, {})
-        said = learners[policy.name].policy.dictate(request, turn.text) if policy.name in learners else Said(turn.text)
-        scene.hear(request, said, policy, turn.null)
-    return scene.episode()
+def noted(row: Mapping[str, Any]) -> str:
+    """A step in a line."""
+    credit = " ".join(f"{agent} {value:+.2f}" for agent, value in row["credit"].items() if value is not None)
+    parts = [f"reward {row['reward']:.3f}", credit, f"dead groups {row['dead_groups']:.0%}"]
+    parts.append(f"{row['tokens_per_second']:.0f} tokens/s")
+    if row["cache_hit_rate"]:
+        parts.append(f"prefix cache {row['cache_hit_rate']:.0%}")
+    apart = [one["mismatch_max"] for one in row["learners"].values() if "mismatch_max" in one]
+    if "hand_over" in row and apart:
+        parts.append(f"engine and learner {max(apart):.1e} nats apart")
+    if row.get("staleness"):
+        parts.append(f"weights {row['staleness']} behind")
+    return " · ".join(parts)

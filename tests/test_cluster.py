@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -169,11 +171,11 @@ def test_a_worker_killed_from_outside_is_replaced_with_the_newest_weights(tmp_pa
         company = inner._company
 
         class Kills(Run):
-            def collect(self, step: int) -> Any:
+            def collect(self, step: int, ledger: Ledger) -> Any:
                 if step == 2:
                     for seat in company.workers:
                         os.kill(pid_of(seat.actor), signal.SIGKILL)
-                return super().collect(step)
+                return super().collect(step, ledger)
 
         monkey = pytest.MonkeyPatch()
         monkey.setattr("macredit.train.Run", Kills)
@@ -235,6 +237,31 @@ def test_a_learner_killed_amid_an_update_is_restored_and_repeats_it(modules: Pat
         assert (tmp_path / "flag").exists()
         here, there = (weights(tmp_path / f"{run}-{save_every}", "a") for run in ("here", "there"))
         assert here == there
+
+
+def test_the_learner_of_a_language_model_is_restored_with_its_optimiser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies after update 3, of which the checkpoint has 2, and repeats the last one before it makes the fourth."""
+    torch = pytest.importorskip("torch")
+    from macredit.train import Run
+
+    torch.set_num_threads(1)
+    own = config(TINY, steps=4)
+    expected = trained(own, tmp_path / "here", None)
+    with worlds(own, RayConfig(workers=1)) as (world, _):
+        inner: Any = world.elsewhere
+
+        class Kills(Run):
+            def learn(self, credits: Any) -> Any:
+                if self.step == 3:
+                    os.kill(pid_of(inner._company.learners["a"].seat.actor), signal.SIGKILL)
+                return super().learn(credits)
+
+        monkeypatch.setattr("macredit.train.Run", Kills)
+        found = [without_time(row) for row in train(world, own, tmp_path / "there")]
+    assert found == expected
+    assert all(weights(tmp_path / "there", agent) == weights(tmp_path / "here", agent) for agent in "abc")
 
 
 def test_a_run_goes_on_with_or_without_ray(tmp_path: Path) -> None:
@@ -305,3 +332,15 @@ def test_the_command_line_computes_on_ray(tmp_path: Path, capsys: pytest.Capture
     here, there = (json.loads((tmp_path / run / "comparison.json").read_text()) for run in "cd")
     assert [without_time(method) for method in there] == [without_time(method) for method in here]
     capsys.readouterr()
+
+
+def test_the_command_line_joins_a_cluster_that_runs(tmp_path: Path, ray: Any) -> None:
+    words = ["train", "--env", "coalition_v0", "--policy", "table:help,pass", "--steps", "2", "--tasks", "2"]
+    words += ["--group", "4", "--evaluate-tasks", "0", "--ray-workers", "1"]
+    address = ray.get_runtime_context().gcs_address
+    command = [sys.executable, "-m", "macredit.cli", *words, "--ray", address, "-o", str(tmp_path)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert found.returncode == 0, found.stderr
+    steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 2]
+    assert ray.is_initialized()

@@ -5,11 +5,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from macredit.cli import main, world_of
-from macredit.cli.cluster import cluster_of
+from macredit.cli.cluster import cluster_of, parts_of
+from macredit.cli.words import env_of
 from macredit.cluster import RayConfig
 from macredit.cluster.jobs import by_task
 from macredit.config import RunConfig, read_config
@@ -32,6 +34,17 @@ def test_a_task_that_no_worker_survives_names_itself_in_every_episode() -> None:
     episodes = job.failed(world)
     assert [(e.id, e.end, e.env) for e in episodes] == [(f"t0-{g}", "failed:worker", "coalition_v0") for g in (0, 1)]
     assert episodes[0].error == "OutsideError: task 't0' ended the process of its worker 3 times"
+
+
+def test_a_task_keeps_its_engine_whose_cache_knows_its_prompts() -> None:
+    pytest.importorskip("ray")
+    from macredit.cluster.company import Company
+
+    own = RunConfig({"name": "coalition_v0"}, {"*": {"kind": "scripted", "style": "perfect"}})
+    company = Company(parts_of(own, env_of(own)), RayConfig(engines=2))
+    seats: list[Any] = ["first", "second"]
+    company.engines = seats
+    assert [company.engine_of(task) for task in "abcab"] == ["first", "second", "first", "first", "second"]
 
 
 def test_memory_tells_what_it_knows_of_a_task() -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from macredit.config import MethodConfig, RunConfig, TrainConfig, config_of
+from macredit.config import MethodConfig, RunConfig, TrainConfig, config_of, learner_config
+from macredit.credit import METHODS
 from macredit.errors import UserError
 
 ENV = {"name": "coalition_v0"}
@@ -45,3 +46,19 @@ def test_mistakes_name_the_place_and_the_nearest_name(data: dict[str, Any], mess
 
 def test_settings_of_a_method_that_a_flag_will_name_may_stand_alone() -> None:
     assert config_of({"env": ENV, "method": {"lam": 0.5}}).method.settings == {"lam": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("method", "aggregate", "ratio"),
+    [
+        ("dr_mas", "token-mean", "token"),
+        ("m_grpo", "seq-mean-token-mean", "sequence-product"),
+        ("sharp", "seq-mean-token-mean", "sequence-product"),
+        ("c3", "token-mean", "token"),
+    ],
+)
+def test_a_method_brings_its_loss_and_the_user_has_the_last_word(method: str, aggregate: str, ratio: str) -> None:
+    learner = learner_config(METHODS[method], {})
+    assert (learner.aggregate, learner.ratio, learner.dual_clip) == (aggregate, ratio, 3.0)
+    assert (learner.clip_low, learner.clip_high) == (0.2, 0.2)
+    assert learner_config(METHODS[method], {"ratio": "sequence-mean"}).ratio == "sequence-mean"

@@ -205,6 +205,7 @@ def test_a_team_without_players(method: str) -> None:
     assert found.links == ()
 
 
+@pytest.mark.slow
 def test_thirty_one_players_are_estimated_or_refused() -> None:
     here = world("relay_v0", length=32)
     assert sum(totals(measured(here, "shapley", budget=80))[f"a{i}"] or 0.0 for i in range(1, 32)) == pytest.approx(1.0)

@@ -143,13 +143,16 @@ def test_training_with_a_copy_is_training_without(tmp_path: Path, lora: tuple[st
     assert {value["canary"] for row in steps for value in row["hand_over"].values()} == {0.0}
 
 
-def test_a_run_goes_on_with_an_engine_that_it_began_without(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("begun", "resumed"), [((), "copy"), (("--engine", "copy"), "none")])
+def test_a_run_goes_on_with_another_engine_or_none(tmp_path: Path, begun: tuple[str, ...], resumed: str) -> None:
     assert main(["train", *WORDS, *RUN, "-o", str(tmp_path / "whole")]) == 0
-    assert main(["train", *WORDS, *RUN, "-o", str(tmp_path / "part")]) == 0
+    assert main(["train", *WORDS, *RUN, *begun, "-o", str(tmp_path / "part")]) == 0
     last = tmp_path / "part" / "checkpoints" / "step-000002"
     last.rename(tmp_path / "lost")  # as if it had been killed after step 1
-    assert main(["train", "--resume", str(tmp_path / "part"), "--engine", "copy"]) == 0
+    assert main(["train", "--resume", str(tmp_path / "part"), "--engine", resumed]) == 0
     assert numbers(tmp_path / "part") == numbers(tmp_path / "whole")
+    handed = ["hand_over" in row for row in read_metrics(tmp_path / "part") if "reward" in row]
+    assert handed == [bool(begun), resumed == "copy"]
 
 
 def test_an_engine_needs_an_hf_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

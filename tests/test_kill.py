@@ -23,7 +23,7 @@ def start(*words: str) -> subprocess.Popen[bytes]:
 
 
 def wait_for(path: Path, lines: int) -> None:
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 120
     while time.monotonic() < limit:
         if path.exists() and path.read_bytes().count(b"\n") >= lines:
             return
@@ -56,17 +56,17 @@ def rewards_of(run: Path) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [[], ["--engine", "copy"]])
-def test_a_killed_training_run_resumes_to_the_weights_of_an_unbroken_one(tmp_path: Path, engine: list[str]) -> None:
+@pytest.mark.parametrize("where", [[], ["--engine", "copy"], ["--ray", "--ray-workers", "1"]])
+def test_a_killed_training_run_resumes_to_the_weights_of_an_unbroken_one(tmp_path: Path, where: list[str]) -> None:
     pytest.importorskip("torch")
-    words = [*TRAIN, *engine]
+    words = [*TRAIN, *where]
     whole = start(*words, "-o", str(tmp_path / "whole"))
     whole.communicate(timeout=300)
     assert whole.returncode == 0
     with start(*words, "-o", str(tmp_path / "broken")) as broken:
         wait_for(tmp_path / "broken" / "metrics.jsonl", 3)
         broken.kill()
-    again = start("train", "--resume", str(tmp_path / "broken"))
+    again = start("train", "--resume", str(tmp_path / "broken"), *where)
     again.communicate(timeout=300)
     assert again.returncode == 0
     for agent in ("planner", "a", "b", "c"):

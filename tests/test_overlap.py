@@ -100,6 +100,7 @@ def seen(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in clock} for row in rows]
 
 
+@pytest.mark.slow
 def test_overlapped_runs_lag_by_the_bound_and_come_out_alike_each_time(tmp_path: Path) -> None:
     once = overlapping(tmp_path / "once", 1)
     assert [row["staleness"] for row in once] == [0, 1, 1, 1]
@@ -108,6 +109,8 @@ def test_overlapped_runs_lag_by_the_bound_and_come_out_alike_each_time(tmp_path:
     assert [row["staleness"] for row in fresh] == [0, 0, 0, 0]
     assert [row["reward"] for row in fresh[:1]] == [row["reward"] for row in once[:1]]
     assert seen(fresh)[2] != seen(once)[2]
+    begun = [row["cost"]["resets"] - row["cost"]["replays"] for row in once]
+    assert begun == [8, 16, 24, 32]  # of the steps so far, and nothing of the one that is played ahead
 
 
 def test_running_ahead_needs_an_engine(tmp_path: Path) -> None:

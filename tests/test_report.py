@@ -202,6 +202,12 @@ def test_curves_share_a_chart_by_agent_and_break_where_unknown() -> None:
     assert shared.traces[0].path == "M0.0 120.0h0L160.0 0.0L320.0 0.0"
     assert failed.level
     assert not failed.main
+    plain = [{"step": n, "staleness": n} for n in range(2)]
+    assert [curve.main for curve in curves(plain, ())] == [False]
+    assert [curve.main for curve in curves([{**plain[0], "hand_over": {"a": {"canary": 0.0}}}, plain[1]], ())] == [
+        True,
+        False,
+    ]
 
 
 # -- transcripts ------------------------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ from macredit.credit import METHODS
 from macredit.envs import make_env
 from macredit.episode import write_episodes
 from macredit.errors import UserError
+from macredit.ledger import Ledger
 from macredit.rollout import World, play, tasks_of
-from macredit.train import Run, train
+from macredit.train import Run, noted, train
 from macredit.whatif import WhatIf
 
 TABLES = {"*": {"kind": "table", "replies": ["help", "pass"]}, "planner": {"kind": "scripted", "style": "perfect"}}
@@ -55,7 +56,7 @@ def test_tiny_language_models_learn_from_scratch(tmp_path: Path, method: str, st
     assert np.mean(rewards[-3:]) > 0.8
 
 
-@pytest.mark.parametrize("kind", ["table", "tiny"])
+@pytest.mark.parametrize("kind", ["table", pytest.param("tiny", marks=pytest.mark.slow)])
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path: Path, kind: str) -> None:
     everyone = {"*": {"kind": "hf", "model": "tiny", "lora": {"rank": 4}, "max_tokens": 2}}
     own = config("sharp", TABLES, PLANNER) if kind == "table" else config("dr_mas", everyone, (), tasks=1, group=4)
@@ -136,7 +137,7 @@ def test_a_pool_of_tasks_comes_again_with_new_members(tmp_path: Path) -> None:
     names = []
     for step in range(3):
         run.step = step
-        names.append([e.id for e in run.collect(run.step)])
+        names.append([e.id for e in run.collect(run.step, Ledger())])
     assert names[0] == [f"t{t}-{g}" for t in range(4) for g in range(2)]
     assert names[1] == [f"t{t}-{g}" for t in range(4, 8) for g in range(2)]
     assert names[2] == [f"t{t}-{g}" for t in range(4) for g in (2, 3)]
@@ -289,3 +290,13 @@ def test_a_run_that_ended_before_its_first_checkpoint_begins_again(tmp_path: Pat
     own = config(steps=2)
     assert len(train(world_of(own), own, tmp_path / "run")) == 2
     assert json.loads((tmp_path / "run" / "config.json").read_text())["train"]["warm_start"] == ""
+
+
+def test_a_step_in_a_line_names_what_an_engine_adds() -> None:
+    row: dict[str, Any] = {"reward": 0.5, "credit": {"a": 0.25, "b": None}, "dead_groups": 0.5, "tokens_per_second": 8}
+    row |= {"cache_hit_rate": None, "learners": {"a": {}, "b": {"mismatch_max": 2e-5}}}
+    assert noted(row) == "reward 0.500 · a +0.25 · dead groups 50% · 8 tokens/s"
+    row |= {"cache_hit_rate": 0.75, "hand_over": {}, "staleness": 1}
+    assert noted(row).endswith(
+        "8 tokens/s · prefix cache 75% · engine and learner 2.0e-05 nats apart · weights 1 behind"
+    )

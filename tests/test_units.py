@@ -20,7 +20,7 @@ def talk() -> Episode:
     return Episode("e", "t", turns, 1.0, team=TEAM)
 
 
-def test_the_players_of_each_grain() -> None:
+def test_the_players_of_each_kind() -> None:
     assert units_of(talk(), TEAM, "agents") == ("a", "b")
     assert units_of(talk(), TEAM, "turns") == (TurnUnit("p", 0), TurnUnit("a", 0), TurnUnit("b", 0), TurnUnit("p", 1))
     assert [str(unit) for unit in units_of(talk(), TEAM, "messages")] == ["p/0", "a/0", "b/0", "p/1"]

@@ -66,6 +66,7 @@ def test_missing_ends_are_no_obstacle_to_asking() -> None:
     assert session.evaluations == 60
 
 
+@pytest.mark.slow
 def test_chosen_pairs_tell_more_than_drawn_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     ratios = []
     for seed in range(6):

@@ -84,6 +84,7 @@ def test_close_to_the_truth(n: int, budget: int, error: float) -> None:
     assert found.values.sum() == pytest.approx(values.sum())
 
 
+@pytest.mark.slow
 def test_better_than_regression_and_permutations() -> None:
     ratio: dict[str, list[float]] = {"leverage": [], "permutation": []}
     for seed in range(8):
@@ -125,6 +126,7 @@ def test_exact_for_additive_games(n: int) -> None:
     np.testing.assert_allclose(found.values, worth, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_intervals_cover() -> None:
     inside = []
     for seed in range(40):
@@ -134,6 +136,7 @@ def test_intervals_cover() -> None:
     assert 0.9 <= np.mean(inside) <= 0.99
 
 
+@pytest.mark.slow
 def test_intervals_cover_in_votes() -> None:
     inside = []
     for seed in range(30):
@@ -160,6 +163,7 @@ def test_noise_is_part_of_the_error() -> None:
     assert np.std(errors) == pytest.approx(np.sqrt(np.mean(np.square(stderr))), rel=0.4)
 
 
+@pytest.mark.slow
 def test_pairs_that_are_not_conditioned_on_correct_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gaussian, "MOST_ROWS", 40)
     game, values = random_game(10, 3)

@@ -139,7 +139,7 @@ def test_of_order_one_all_but_banzhaf_are_shapley(index: str) -> None:
     )
 
 
-@pytest.mark.parametrize("n", [3, 8, 10, 14, 18, 19])
+@pytest.mark.parametrize("n", [3, 8, 10, 14, 18, pytest.param(19, marks=pytest.mark.slow)])
 def test_the_kernel_of_pairs_equals_plain_array_operations(n: int) -> None:
     torch = pytest.importorskip("torch")
     table = game(n, n)

@@ -27,7 +27,7 @@ def test_the_definition(n: int) -> None:
     np.testing.assert_allclose(moebius(table), expected, atol=1e-13)
 
 
-@pytest.mark.parametrize("n", [3, 6, 10, 16, 17, 19, 20])
+@pytest.mark.parametrize("n", [3, 6, 10, 16, 17, 19, pytest.param(20, marks=pytest.mark.slow)])
 def test_the_kernel_equals_plain_array_operations(n: int) -> None:
     table = np.random.default_rng(n).integers(-9, 9, 2**n).astype(np.float64)
     before = table.copy()

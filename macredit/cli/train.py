@@ -58,17 +58,17 @@ def train(
         env: The environment.
         model: One Hugging Face model for every agent not named by --policy: a hub id, a folder, a .gguf file or tiny.
         lora: Rank of an adapter per agent on that model; 0: a full model each.
-        engine: What speaks for every hf policy while that learns; may be changed with --resume.
+        engine: What speaks for every hf policy while that learns: copy, vllm, vllm-server@URL, or none; may be another
+            with --resume.
         method: The credit method.
         preset: Its preset.
         rate: Learning rate.
         out: The run's folder.
-        resume: Go on with the run in this folder.
+        resume: Go on with the run in this folder, here or with --ray: it does not keep where it was computed.
         track: Trackers that get every number too: tensorboard,wandb,mlflow,trackio; a resumed run keeps its own.
         tensorboard: The same as --track tensorboard.
         ray_workers: Rollout workers on Ray, instead of what the configuration says, or 2.
-        ray_engines: Engines on Ray that speak for them, instead of the table's 0. A run's folder does not keep where it
-            was computed: say --ray again with --resume, or leave it out.
+        ray_engines: Engines on Ray that speak for them, instead of the table's 0.
     """
     from macredit.tables import training_table
     from macredit.trackers import openers, recorded
@@ -114,15 +114,19 @@ def _changed(
 
 
 def with_engine(run: RunConfig, engine: str) -> RunConfig:
-    """A configuration whose every hf policy speaks through an engine.
+    """A configuration whose every hf policy speaks through an engine, or (``none``) with the weights that learn.
 
     Raises:
-        UserError: there is no hf policy.
+        UserError: an unknown engine, or there is no hf policy.
     """
     from macredit.agents import parse_engine
 
-    about = parse_engine(engine)
-    served = {name: {**spec, "engine": about} for name, spec in run.policies.items() if spec.get("kind") == "hf"}
+    about = {} if engine == "none" else {"engine": parse_engine(engine)}
+    served = {
+        name: {**{key: value for key, value in spec.items() if key != "engine"}, **about}
+        for name, spec in run.policies.items()
+        if spec.get("kind") == "hf"
+    }
     if not served:
         raise UserError(f"--engine {engine} was given, and no policy is of kind hf; give --model, or leave it out")
     return replace(run, policies={**run.policies, **served})
