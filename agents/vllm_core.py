@@ -24,8 +24,9 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks that vLLM makes room for."""
 _ADAPTERS = 16
 """Adapters that may speak at once."""
-_ON_CPU = {"enforce_eager": True, "block_size": 32}
-"""Compiling takes minutes there, and the usual block is longer than most prefixes that agents share."""
+_ON_CPU = {"enforce_eager": True, "block_size": 32, "enable_chunked_prefill": False}
+"""Compiling takes minutes there, and the usual block is longer than most prefixes that agents share. A prompt that is
+computed in pieces ends vLLM 0.32 there if its request has a seed, which it cannot wind back on a CPU."""
 
 
 class Core:

@@ -1,9 +1,10 @@
 """A model behind ``vllm serve`` as a policy, and as the engine before one that learns: ids in, ids out.
 
-The server is started with ``--logprobs-mode processed_logprobs --enable-prompt-tokens-details``. To take new weights
-it also needs ``VLLM_SERVER_DEV_MODE=1`` and, for adapters, ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 --enable-lora
---max-lora-rank R --max-loras N``; for whole models macredit installed beside it and ``--weight-transfer-config
-'{"backend": "macredit"}'``.
+The server is started with ``--logprobs-mode processed_logprobs --enable-prompt-tokens-details``, on a CPU also with
+``--no-enable-chunked-prefill`` (a request with a seed whose prompt is computed in pieces ends vLLM 0.32 there). To take
+new weights it also needs ``VLLM_SERVER_DEV_MODE=1`` and, for adapters, ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1
+--enable-lora --max-lora-rank R --max-loras N``; for whole models macredit installed beside it and
+``--weight-transfer-config '{"backend": "macredit"}'``.
 """
 
 from __future__ import annotations

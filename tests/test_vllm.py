@@ -108,6 +108,13 @@ def test_prompts_that_begin_alike_are_computed_once(pair: tuple[Served, Served])
     assert all(one.usage and one.usage["cached"] >= 32 for one in again)
 
 
+def test_more_prompt_tokens_at_once_than_a_step_takes(pair: tuple[Served, Served]) -> None:
+    a, _ = pair
+    told = [f"{n} " + " ".join(str((n * 7919 + i * 31) % 997) for i in range(150)) for n in range(14)]
+    said = ask(a, [Request("a", (Chat("user", text),), Key(0, "long", n), opened=0) for n, text in enumerate(told)])
+    assert all(one.token_ids for one in said)
+
+
 def test_a_change_of_one_adapter_leaves_the_other_and_nothing_old_is_read_again(pair: tuple[Served, Served]) -> None:
     a, b = pair
     before = ask(a, REQUESTS), ask(b, REQUESTS)
@@ -213,7 +220,15 @@ def server(model: str, tmp_path: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     words = ["--model", model, "--port", str(port), "--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager"]
     words += ["--block-size", "32", "--max-model-len", "1024", "--logprobs-mode", "processed_logprobs"]
-    words += ["--enable-prompt-tokens-details", "--enable-lora", "--max-lora-rank", "8", "--served-model-name", "smol"]
+    words += [
+        "--no-enable-chunked-prefill",
+        "--enable-prompt-tokens-details",
+        "--enable-lora",
+        "--max-lora-rank",
+        "8",
+        "--served-model-name",
+        "smol",
+    ]
     switches = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "TORCHDYNAMO_DISABLE": "1"}
     command = [
         sys.executable,
