@@ -75,11 +75,6 @@ class HF(TorchPolicy):
         rate = _RATES[is_tiny(source[0]), adapter is not None]
         super().__init__(name, module, tokenizer, adapter, lambda: load_model(*source)[0], checked, rate)
 
-    @property
-    def precision(self) -> str:
-        """The dtype of its weights."""
-        return str(self.module.dtype).removeprefix("torch.")
-
     def say(self, batch: Sequence[Request]) -> list[Said]:
         """One reply a request; prompts of like length are computed together.
 
@@ -103,13 +98,13 @@ class HF(TorchPolicy):
         return self.voice.dictate(request, text)
 
     def _check_finite(self, logps: Sequence[float]) -> None:
-        for logp in logps:
-            if not math.isfinite(logp):
-                raise UserError(
-                    f"policy {self.name!r} ({self.precision}) gives an id that it samples the log-probability {logp}; "
-                    "expected a finite number: its weights are damaged, or too large for its dtype; give another model "
-                    "or dtype"
-                )
+        if not all(map(math.isfinite, logps)):
+            logp = next(logp for logp in logps if not math.isfinite(logp))
+            raise UserError(
+                f"policy {self.name!r} ({self.precision}) gives an id that it samples the log-probability {logp}; "
+                "expected a finite number: its weights are damaged, or too large for its dtype; give another model "
+                "or dtype"
+            )
 
     def _groups(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Indices of prompts that are computed at once, short ones first; prompts that leave no room get no reply."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from macredit.bounds import is_number
 from macredit.errors import UserError
 from macredit.learn.torch_policy import cache_argument
 
@@ -135,7 +135,6 @@ def check_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
         if key not in ranges:
             raise UserError(f"sampling parameter {key!r} is not known; expected one of {', '.join(ranges)}")
         expected, holds = ranges[key]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not abs(value) <= sys.float_info.max or not holds(value):
+        if not (is_number(value) and holds(value)):
             raise UserError(f"sampling parameter {key!r} was given as {value!r}; expected {expected}")
     return checked

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 import types
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from macredit.bounds import Within
+from macredit.bounds import Within, is_number
 from macredit.errors import UserError, near, unknown
 
 _NAMED = {
@@ -76,7 +75,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if kind is Literal:
         return value in parts
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+        return is_number(value)
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if kind in (Mapping, dict):

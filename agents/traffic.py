@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 import weakref
 from collections import deque
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 import openai
 
+from macredit.bounds import is_number
 from macredit.errors import UserError
 
 T = TypeVar("T")
@@ -176,8 +176,7 @@ def check_number(name: str, value: object, least: float, whole: bool = False) ->
     Raises:
         UserError: it is out of it.
     """
-    given = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if value is not None and not (isinstance(value, int | float) and given and least <= value <= sys.float_info.max):
+    if value is not None and not (is_number(value) and value >= least and (isinstance(value, int) or not whole)):
         raise UserError(
             f"{name} was given as {value!r}; expected a {'whole ' if whole else ''}number of at least {least:g}"
         )

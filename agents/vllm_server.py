@@ -9,7 +9,6 @@ new weights it also needs ``VLLM_SERVER_DEV_MODE=1`` and, for adapters, ``VLLM_A
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from macredit.bounds import is_number
 from macredit.errors import OutsideError
 from macredit.learn import TrainRow
 from macredit.learn.handover import Weights
@@ -169,7 +169,7 @@ class VLLMServer:
             self._check_logp(logp)
 
     def _check_logp(self, logp: object) -> None:
-        if not (isinstance(logp, float) and math.isfinite(logp) and logp <= _ROUNDING):
+        if not (isinstance(logp, float) and is_number(logp) and logp <= _ROUNDING):
             raise GarbageError(
                 f"{self._server.url} answers with the log-probability {logp!r:.40}; expected a finite number of at "
                 "most 0"

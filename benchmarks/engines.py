@@ -21,11 +21,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from values_rows import HEADER, Row, at_most, percent, times
+from values_rows import Row, at_most, percent, times, told
 
 from macredit.agents import HF, make_policies
 from macredit.cli import world_of
@@ -239,18 +240,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words.add_argument("--repeats", type=int, default=3, help="of what is timed, for its median")
     words.add_argument("--strict", action="store_true", help="exit 1 if a time misses its target, too")
     given = words.parse_args(arguments)
-    print(HEADER)
-    missed = []
-    for judged, rows in (
-        (given.strict, timed(given.kind, given.model, given.episodes, given.repeats)),
-        (True, counted()),
-    ):
-        for row in rows:
-            print(row.line(), flush=True)
-            missed += [row.line()] if judged and row.failed else []
-    for line in missed:
-        print(f"missed: {line}", file=sys.stderr)
-    return int(bool(missed))
+    clocked = ((row, given.strict) for row in timed(given.kind, given.model, given.episodes, given.repeats))
+    return told(chain(clocked, ((row, True) for row in counted())))
 
 
 if __name__ == "__main__":

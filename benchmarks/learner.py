@@ -18,14 +18,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from gpu_plain import Plain
-from values_rows import HEADER, Row, at_least, at_most, small, times
+from values_rows import Row, at_least, at_most, small, times, told
 
 from macredit.agents import HF
 from macredit.learn import Learner, LearnerConfig, TrainRow
@@ -164,18 +164,18 @@ def main(arguments: list[str] | None = None) -> int:
         batch, side = options.memory_of
         print(json.dumps(step_memory(options.model, shapes[batch], side)))
         return 0
-    print(f"{options.model}: {torch.get_num_threads()} threads, medians of {options.repeats}\n{HEADER}")
-    missed = []
+    print(f"{options.model}: {torch.get_num_threads()} threads, medians of {options.repeats}")
+    return told(measured(options, shapes))
+
+
+def measured(options: argparse.Namespace, shapes: Mapping[str, Shape]) -> Iterator[tuple[Row, bool]]:
+    """The rows of every batch, and whether each is judged."""
     for n, (batch, shape) in enumerate(shapes.items()):
         measurable = platform.system() == "Linux" and not (options.quick and n)
         memory = {side: peak(options.model, batch, shape, side) for side in SIDES if measurable}
         speed, *exact = judged(batch, *compared(options.model, shape, options.repeats), memory)
-        for row in (speed, *exact):
-            print(row.line(), flush=True)
-            missed += [row.line()] if row.failed and (options.strict or row is not speed) else []
-    for line in missed:
-        print(f"missed: {line}", file=sys.stderr)
-    return int(bool(missed))
+        yield speed, options.strict
+        yield from ((row, True) for row in exact)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

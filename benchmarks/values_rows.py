@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 Show = Callable[[float], str]
@@ -93,6 +94,18 @@ class Row:
 
 
 HEADER = f"{'':<58} {'measured':>11} {'must':>14} {'stretch':>12}  {'verdict':<12}  how"
+
+
+def told(rows: Iterable[tuple[Row, bool]]) -> int:
+    """Print rows as they are measured, then those that failed and are judged, on standard error; the exit status."""
+    print(HEADER)
+    missed = []
+    for row, judged in rows:
+        print(row.line(), flush=True)
+        missed += [row.line()] if judged and row.failed else []
+    for line in missed:
+        print(f"missed: {line}", file=sys.stderr)
+    return int(bool(missed))
 
 
 def _within(x: float, limits: Limits) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any, TypeGuard, get_type_hints
 
 from macredit.errors import UserError
 
@@ -18,6 +19,11 @@ class Within:
 
     def __str__(self) -> str:
         return f"at least {self.least:.15g}" if self.most == math.inf else f"{self.least:.15g} to {self.most:.15g}"
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a finite number, which a truth value is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def check_bounds(settings: Any, named: str = "{}") -> None:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from macredit.bounds import is_number
 from macredit.episode import write_atomically
 from macredit.errors import UserError
 from macredit.learn.saved import check_fields, damaged, read_object, shown
@@ -23,6 +24,8 @@ from macredit.ledger import Ledger
 
 KEEP = 2
 """Checkpoints kept: the newest, and one before it."""
+PART = ".part"
+"""The checkpoint in the making."""
 _STEP = re.compile(r"step-\d+", re.ASCII)
 _WITHOUT = "repair that, or put an empty file there to go on without the numbers so far"
 
@@ -70,7 +73,7 @@ class RunFolder:
 
     def save(self, step: int, about: Mapping[str, Any]) -> None:
         """A checkpoint, whole or not at all; the oldest go."""
-        part = self.path / "checkpoints" / ".part"
+        part = self.path / "checkpoints" / PART
         shutil.rmtree(part, ignore_errors=True)
         for name, kept in self._parts.items():
             kept.save(part / name)
@@ -149,17 +152,13 @@ def _read_about(checkpoint: Path) -> dict[str, Any]:
         raise damaged(path, f"its step is {about['step']}", f"{_step(checkpoint)}, that of its folder", advice)
     strange = about["ledger"].keys() - Ledger().json().keys()
     for name, value in about["ledger"].items():
-        if name in strange or not _counts(value):
+        if name in strange or not is_number(value):
             raise damaged(path, f"its ledger has {name} = {shown(value)}", "finite counts by name", advice)
     return about
 
 
 def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("step-"))
-
-
-def _counts(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,12 +38,13 @@ def test_a_task_that_no_worker_survives_names_itself_in_every_episode() -> None:
 def test_a_task_keeps_its_engine_whose_cache_knows_its_prompts() -> None:
     pytest.importorskip("ray")
     from macredit.cluster.company import Company
+    from macredit.cluster.seat import Seat
 
     own = RunConfig({"name": "coalition_v0"}, {"*": {"kind": "scripted", "style": "perfect"}})
     company = Company(parts_of(own, env_of(own)), RayConfig(engines=2))
-    seats: list[Any] = ["first", "second"]
+    first, second = seats = [object.__new__(Seat) for _ in range(2)]
     company.engines = seats
-    assert [company.engine_of(task) for task in "abcab"] == ["first", "second", "first", "first", "second"]
+    assert [company.engine_of(task) for task in "abcab"] == [first, second, first, first, second]
 
 
 def test_memory_tells_what_it_knows_of_a_task() -> None:

@@ -12,8 +12,9 @@ from safetensors.numpy import load_file, save_file
 
 from macredit.episode import Episode, episode_from_json
 from macredit.errors import UserError
-from macredit.learn.critic import MEMORY, Move, TableCritic, moves_of, quality
+from macredit.learn.critic import MEMORY, TableCritic, quality
 from macredit.learn.team_critic import CrossFit, TeamCritic
+from macredit.moves import Move, moves_of
 from macredit.rows import rows_of
 
 

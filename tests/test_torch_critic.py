@@ -9,7 +9,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from macredit.errors import UserError
-from macredit.learn.critic import MEMORY, Move
+from macredit.learn.critic import MEMORY
+from macredit.moves import Move
 from macredit.seeds import generator
 
 torch = pytest.importorskip("torch")

@@ -11,7 +11,7 @@ from macredit.rows import rows_of
 from macredit.whatif import WhatIf
 
 if TYPE_CHECKING:
-    from macredit.learn.critic import Values
+    from macredit.moves import Values
 
 CROSS_FIT = "cross-fit"
 

@@ -17,6 +17,7 @@ from macredit.learn import Learner, LearnerConfig, TrainRow
 from macredit.learn.handover import Weights
 from macredit.learn.loss import FloatK
 from macredit.policy import Request, Said
+from macredit.run_folder import PART, checkpoints
 
 How = Literal["update", "imitate"]
 
@@ -43,8 +44,8 @@ class LearnerActor:
 
     def precisions(self) -> tuple[str, ...]:
         """What its model holds and computes in; empty: it has none."""
-        module = getattr(self._learner.policy, "module", None)
-        return () if module is None else (str(module.dtype).removeprefix("torch."), self._learner.config.precision)
+        held = getattr(self._learner.policy, "precision", None)
+        return () if held is None else (held, self._learner.config.precision)
 
     def logprobs(self, rows: Sequence[TrainRow]) -> list[FloatK]:
         """See :class:`macredit.learn.Trainable`."""
@@ -185,7 +186,7 @@ def _checkpoint(folder: Path, updates: int, policy: str) -> Path:
     Raises:
         OutsideError: it is gone.
     """
-    for one in sorted([*folder.glob("step-*"), *folder.glob(".part")], reverse=True):
+    for one in (*reversed(checkpoints(folder.parent)), folder / PART):
         about = one / policy / "state.json"
         if about.is_file() and json.loads(about.read_text())["rollouts"] == updates:
             return one / policy

@@ -14,10 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from macredit.learn.learner import State
-from macredit.moves import Move, Values, moves_of
+from macredit.moves import Move, Values
 from macredit.rows import BoolN, FloatN, IntN
-
-__all__ = ["MEMORY", "Critic", "Modelled", "Move", "Quality", "TableCritic", "Values", "moves_of", "quality"]
 
 Quality = dict[str, float | None]
 """``loss`` and ``explained_variance`` of predictions made before their returns were seen."""

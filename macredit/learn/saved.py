@@ -7,7 +7,6 @@ of something else.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from macredit.bounds import is_number
 from macredit.episode import write_atomically
 from macredit.errors import UserError, missing_extra
 
@@ -140,7 +140,7 @@ def check_values(folder: Path, stem: str, found: Any, own: Any, where: str = "sc
     elif isinstance(own, list) and isinstance(found, list) and len(found) == len(own):
         for n, (one, other) in enumerate(zip(found, own, strict=True)):
             check_values(folder, stem, one, other, f"{where}/{n}")
-    elif isinstance(own, dict | list) or (_number(own) and not _number(found)):
+    elif isinstance(own, dict | list) or (is_number(own) and not is_number(found)):
         many = f" of {len(own)}" if isinstance(own, list) else ""
         raise damaged(file, f"its {where} is {shown(found)}", f"{_KINDS[type(own)]}{many}, and finite", _ADVICE)
 
@@ -157,10 +157,6 @@ def shown(value: Any) -> str:
 
 def _form(array: npt.NDArray[Any]) -> str:
     return f"{array.dtype} of shape {list(array.shape)}"
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _not_finite(tensors: Tensors) -> Iterator[str]:

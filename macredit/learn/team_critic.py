@@ -13,9 +13,10 @@ import numpy as np
 from macredit.credit.members import first_copies, mean_by
 from macredit.episode import Episode
 from macredit.errors import UserError
-from macredit.learn.critic import Critic, Modelled, Move, Quality, TableCritic, moves_of
+from macredit.learn.critic import Critic, Modelled, Quality, TableCritic
 from macredit.learn.learner import State, Trainable
 from macredit.learn.saved import check_fields, check_saved, read_saved, write_saved
+from macredit.moves import Move, moves_of
 from macredit.policy import Enumerable, Policy
 from macredit.rows import BoolN, FloatN, IntN, Rows
 

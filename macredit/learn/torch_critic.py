@@ -18,10 +18,11 @@ import torch
 from macredit.errors import UserError
 from macredit.learn.attention import Layout, inputs_of, packed_attention, why_not_packed
 from macredit.learn.batch import TrainRow, row_of
-from macredit.learn.critic import MEMORY, Modelled, Move, Quality, quality
+from macredit.learn.critic import MEMORY, Modelled, Quality, quality
 from macredit.learn.learner import State
 from macredit.learn.pack import packed, packs
 from macredit.learn.vocabulary import hidden_at
+from macredit.moves import Move
 from macredit.rows import FloatN
 
 FloatND = npt.NDArray[np.float64]
@@ -176,8 +177,8 @@ def _row(ids: Ids, n: int) -> TrainRow:
 def _ids(move: Move, known: int) -> Ids:
     """What a move is to a model that knows so many ids."""
     ids = (move.prompt_ids or ()) + (move.token_ids or ())
-    strange = [i for i in ids if not 0 <= i < known]
-    if strange or not move.prompt_ids:
+    if not (move.prompt_ids and 0 <= min(ids) <= max(ids) < known):
+        strange = [i for i in ids if not 0 <= i < known]
         has = f"id {strange[0]}, and its model knows 0 to {known - 1}" if strange else "no prompt ids on record"
         raise UserError(
             f"policy {move.policy!r} has a critic on its model, but a turn of agent {move.agent!r} on task "

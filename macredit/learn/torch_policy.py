@@ -78,6 +78,11 @@ class TorchPolicy(BatchPolicy):
         """Where the parameters are."""
         return next(iter(self._parameters.values())).device
 
+    @property
+    def precision(self) -> str:
+        """The dtype of the module's weights."""
+        return str(self.module.dtype).removeprefix("torch.")
+
     def activate(self) -> None:
         """Make this policy's adapter the one that computes and may get gradients."""
         if self.adapter is not None:
