@@ -35,6 +35,7 @@ def test_parts_against_brute_force(part: Part) -> None:
     theta = moved(part)
     covariance = part.matrix(theta, ALL, ALL)
     np.testing.assert_allclose(covariance, -covariance[::-1], atol=1e-12)  # odd: a complement turns the sign
+    np.testing.assert_allclose(part.diagonal(theta, ALL), np.diagonal(covariance), atol=1e-12)
     assert np.linalg.eigvalsh(covariance).min() > -1e-12
     phi = shapley_batch(np.eye(2**N))  # float[n, 2^n]: phi of every game that is 1 at one coalition
     np.testing.assert_allclose(part.readout(theta, ALL), covariance @ phi.T, atol=1e-12)

@@ -59,9 +59,8 @@ def chosen(posterior: Posterior, x: FloatN, count: int) -> IntN:
     """
     known, rows = posterior.known, posterior.data.x
     seen = solve_triangular(posterior.factor, posterior.prior.between(rows, x), lower=True, check_finite=False)
-    covariance = posterior.prior.between(x, x) - seen.T @ seen
     told = posterior.prior.readout(x) - seen.T @ known
-    variance = np.diagonal(covariance).copy()
+    variance = posterior.prior.diagonal(x) - (seen**2).sum(axis=0)
     steps = np.zeros((len(x), count))
     order = np.zeros(count, np.int64)
     for k in range(count):
@@ -69,7 +68,8 @@ def chosen(posterior: Posterior, x: FloatN, count: int) -> IntN:
         gain[order[:k]] = -np.inf
         best = order[k] = np.argmax(np.round(gain, DIGITS))
         root = math.sqrt(max(variance[best], 0) + JITTER)
-        steps[:, k] = (covariance[:, best] - steps[:, :k] @ steps[best, :k]) / root
+        covariance = posterior.prior.between(x, x[best : best + 1])[:, 0] - seen.T @ seen[:, best]
+        steps[:, k] = (covariance - steps[:, :k] @ steps[best, :k]) / root
         told -= np.outer(steps[:, k], told[best] / root)
         variance -= steps[:, k] ** 2
     return order

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
@@ -15,7 +16,7 @@ from macredit.values.answers import Answers
 from macredit.values.odd import Pairs
 from macredit.values.odd_kernels import Part
 
-BLOCK = 512
+BLOCK = 128
 """Rows of a covariance that are computed at a time, which bounds the memory beside the covariance itself."""
 MOST_LEVELS, DIGITS = 4, 9
 """Sizes of u, to so many digits, that make a game one of steps: a pair of 0/1 worths has two, the ends may add one."""
@@ -82,23 +83,28 @@ class Prior:
     parts: Sequence[Part]
     theta: FloatN
 
-    @property
+    @cached_property
     def pieces(self) -> list[tuple[Part, FloatN]]:
         """Each part with its own parameters."""
-        ends = np.cumsum([len(part.start) for part in self.parts])
-        return list(zip(self.parts, np.split(self.theta[:-1], ends[:-1]), strict=True))
+        ends = [0, *accumulate(len(part.start) for part in self.parts)]
+        return [(part, self.theta[slice(*ends[i : i + 2])]) for i, part in enumerate(self.parts)]
 
     def covariance(self, data: Data) -> FloatN:
-        """float[R, R]: of the answers."""
-        total = np.empty((len(data.x), len(data.x)))
+        """float[R, R]: of the answers; only the lower triangle is meant."""
+        total = np.zeros((len(data.x), len(data.x)))
         for start in range(0, len(total), BLOCK):
-            total[start : start + BLOCK] = self.between(data.x[start : start + BLOCK], data.x)
+            end = start + BLOCK
+            total[start:end, :end] = self.between(data.x[start:end], data.x[:end])
         total[np.diag_indices(len(total))] += math.exp(self.theta[-1]) * data.noise + JITTER
         return total
 
     def between(self, x: FloatN, y: FloatN) -> FloatN:
         """float[X, Y]: covariance of u between rows."""
         return _sum([part.matrix(theta, x, y) for part, theta in self.pieces])
+
+    def diagonal(self, x: FloatN) -> FloatN:
+        """float[X]: variance of u at rows."""
+        return _sum([part.diagonal(theta, x) for part, theta in self.pieces])
 
     def readout(self, x: FloatN) -> FloatN:
         """float[X, n]: covariance of u at rows with the values."""
@@ -127,15 +133,19 @@ class Posterior:
         return np.asarray(cho_solve((self.factor, True), self.data.odd, check_finite=False))
 
     @cached_property
+    def readout(self) -> FloatN:
+        """float[R, n]: prior covariance of the answers with phi."""
+        return self.prior.readout(self.data.x)
+
+    @cached_property
     def known(self) -> FloatN:
         """float[R, n]: L⁻¹ times the covariance of the answers with phi."""
-        readout = self.prior.readout(self.data.x)
-        return np.asarray(solve_triangular(self.factor, readout, lower=True, check_finite=False))
+        return np.asarray(solve_triangular(self.factor, self.readout, lower=True, check_finite=False))
 
     @cached_property
     def values(self) -> FloatN:
         """float[n]: posterior mean of phi."""
-        return np.asarray(self.prior.readout(self.data.x).T @ self.weights)
+        return np.asarray(self.readout.T @ self.weights)
 
     @cached_property
     def variance(self) -> FloatN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,19 +13,20 @@ import numpy.typing as npt
 from macredit.rows import FloatN
 from macredit.values.odd_kernels import nodes
 
+FREQUENCIES = np.array([0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0])
+"""Of the sines that make up a curve f = Σ_k sin(ω_k ·), with independent amplitudes."""
+
 
 @dataclass(frozen=True)
 class Ridge:
     """A curve over a weighted sum of players, as when a team's strength decides: u = f(w·x), f odd.
 
-    f is a sum of sines of fixed frequencies with independent amplitudes: K = Σ_k b_k sin(ω_k w·x) sin(ω_k w·y).
-    Parameters are log Σ b, the log of the rate at which b falls with ω, and w, which starts at ``direction``.
+    K = Σ_k b_k sin(ω_k w·x) sin(ω_k w·y). Parameters are log Σ b, the log of the rate at which b falls with ω, and w,
+    which starts at ``direction``.
     """
 
     direction: FloatN
     """float[n]: a first guess of w."""
-
-    FREQUENCIES = np.array([0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0])
 
     @property
     def n(self) -> int:
@@ -43,44 +45,30 @@ class Ridge:
 
     def matrix(self, theta: FloatN, x: FloatN, y: FloatN) -> FloatN:
         """See :class:`Part`."""
-        return np.asarray((self._sines(theta, x) * self._powers(theta)) @ self._sines(theta, y).T)
+        return np.asarray((np.sin(self._angles(theta, x)) * _powers(theta)) @ np.sin(self._angles(theta, y)).T)
+
+    def diagonal(self, theta: FloatN, x: FloatN) -> FloatN:
+        """See :class:`Part`."""
+        return np.asarray(np.sin(self._angles(theta, x)) ** 2 @ _powers(theta))
 
     def gradient(self, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
         """See :class:`Part`."""
-        power, sines = self._powers(theta), self._sines(theta, x)
+        power, angles = _powers(theta), self._angles(theta, x)
+        sines = np.sin(angles)
         weighted = weight @ sines
-        by_power = (weighted * sines).sum(axis=0) * power
-        rate = self.FREQUENCIES * math.exp(theta[1])
-        by_rate = -float(by_power @ (rate - rate @ power / power.sum()))
-        cosines = np.cos(np.multiply.outer(self._project(theta, x), self.FREQUENCIES))
-        by_w = x.T @ ((2 * weighted * power * cosines) @ self.FREQUENCIES) / (2 * math.sqrt(self.n))
-        return np.concatenate([[by_power.sum(), by_rate], by_w])
+        by_w = x.T @ ((2 * weighted * power * np.cos(angles)) @ FREQUENCIES) / (2 * math.sqrt(self.n))
+        return np.concatenate([_by_powers(theta, power, weighted, sines), by_w])
 
     def readout(self, theta: FloatN, x: FloatN) -> FloatN:
         """See :class:`Part`."""
-        return np.asarray((self._sines(theta, x) * self._powers(theta)) @ self._values(theta))
+        return np.asarray((np.sin(self._angles(theta, x)) * _powers(theta)) @ _values(theta[2:]))
 
     def variance(self, theta: FloatN) -> FloatN:
         """See :class:`Part`."""
-        return np.asarray(self._powers(theta) @ self._values(theta) ** 2)
+        return np.asarray(_powers(theta) @ _values(theta[2:]) ** 2)
 
-    def _project(self, theta: FloatN, x: FloatN) -> FloatN:
-        return np.asarray(x @ theta[2:] / (2 * math.sqrt(self.n)))
-
-    def _sines(self, theta: FloatN, x: FloatN) -> FloatN:
-        return np.asarray(np.sin(np.multiply.outer(self._project(theta, x), self.FREQUENCIES)))
-
-    def _powers(self, theta: FloatN) -> FloatN:
-        fall = np.exp(-self.FREQUENCIES * math.exp(theta[1]))
-        return np.asarray(math.exp(theta[0]) * fall / fall.sum())
-
-    def _values(self, theta: FloatN) -> FloatN:
-        """float[K, n]: Shapley values of sin(Σ a_i x_i), 2 sin(a_i) ∫_0^1 Re Π_{j≠i} (cos a_j + i t sin a_j) dt."""
-        angle = np.multiply.outer(self.FREQUENCIES, theta[2:] / (2 * math.sqrt(self.n)))
-        t, weight = nodes(self.n)
-        factor = np.cos(angle)[:, None, :] + 1j * t[:, None] * np.sin(angle)[:, None, :]
-        others = _products_of_others(factor).real
-        return np.asarray(2 * np.sin(angle) * np.einsum("t,ktn->kn", weight, others))
+    def _angles(self, theta: FloatN, x: FloatN) -> FloatN:
+        return np.asarray(np.multiply.outer(x @ theta[2:] / (2 * math.sqrt(self.n)), FREQUENCIES))
 
 
 @dataclass(frozen=True)
@@ -105,26 +93,53 @@ class Size:
 
     def matrix(self, theta: FloatN, x: FloatN, y: FloatN) -> FloatN:
         """See :class:`Part`."""
-        return self._curve.matrix(self._weighted(theta), x, y)
+        return np.asarray((self._sines(x) * _powers(theta)) @ self._sines(y).T)
+
+    def diagonal(self, theta: FloatN, x: FloatN) -> FloatN:
+        """See :class:`Part`."""
+        return np.asarray(self._sines(x) ** 2 @ _powers(theta))
 
     def gradient(self, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
         """See :class:`Part`."""
-        return self._curve.gradient(self._weighted(theta), x, weight)[:2]
+        sines = self._sines(x)
+        return _by_powers(theta, _powers(theta), np.asarray(weight @ sines), sines)
 
     def readout(self, theta: FloatN, x: FloatN) -> FloatN:
         """See :class:`Part`."""
-        return self._curve.readout(self._weighted(theta), x)
+        return np.asarray((self._sines(x) * _powers(theta)) @ self._values)
 
     def variance(self, theta: FloatN) -> FloatN:
         """See :class:`Part`."""
-        return self._curve.variance(self._weighted(theta))
+        return np.asarray(_powers(theta) @ self._values**2)
 
-    @property
-    def _curve(self) -> Ridge:
-        return Ridge(np.ones(self.n))
+    def _sines(self, x: FloatN) -> FloatN:
+        return np.asarray(np.sin(np.multiply.outer(x.sum(axis=1) / (2 * math.sqrt(self.n)), FREQUENCIES)))
 
-    def _weighted(self, theta: FloatN) -> FloatN:
-        return np.append(theta, np.ones(self.n))
+    @cached_property
+    def _values(self) -> FloatN:
+        return _values(np.ones(self.n))
+
+
+def _powers(theta: FloatN) -> FloatN:
+    """float[K]: the variance of each sine."""
+    fall = np.exp(-FREQUENCIES * math.exp(theta[1]))
+    return np.asarray(math.exp(theta[0]) * fall / fall.sum())
+
+
+def _by_powers(theta: FloatN, power: FloatN, weighted: FloatN, sines: FloatN) -> FloatN:
+    """float[2]: gradient in the parameters of the powers, for sines float[X, K] and their weighted sums."""
+    by_power = np.einsum("xk,xk->k", weighted, sines) * power
+    rate = FREQUENCIES * math.exp(theta[1])
+    return np.array([by_power.sum(), -by_power @ (rate - rate @ power / power.sum())])
+
+
+def _values(w: FloatN) -> FloatN:
+    """float[K, n]: Shapley values of sin(Σ a_i x_i), 2 sin(a_i) ∫_0^1 Re Π_{j≠i} (cos a_j + i t sin a_j) dt."""
+    angle = np.multiply.outer(FREQUENCIES, w / (2 * math.sqrt(len(w))))
+    t, weight = nodes(len(w))
+    factor = np.cos(angle)[:, None, :] + 1j * t[:, None] * np.sin(angle)[:, None, :]
+    others = _products_of_others(factor).real
+    return np.asarray(2 * np.sin(angle) * np.einsum("t,ktn->kn", weight, others))
 
 
 def _products_of_others(factor: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import cho_solve, lapack
 from scipy.optimize import minimize
 
 from macredit.rows import FloatN
@@ -79,10 +79,12 @@ def maximised(parts: Sequence[Part], data: Data) -> tuple[Prior, float]:
 def minus_log_likelihood(prior: Prior, data: Data) -> tuple[float, FloatN]:
     """½ uᵀ K⁻¹ u + ½ log det K, and its gradient ½ Σ (K⁻¹ − α αᵀ) ∘ ∂K with α = K⁻¹ u."""
     factor = np.linalg.cholesky(prior.covariance(data))
-    inverse, _ = lapack.dpotri(factor, lower=1)
-    inverse = np.tril(inverse) + np.tril(inverse, -1).T
-    alpha = inverse @ data.odd
-    weight = 0.5 * (inverse - np.outer(alpha, alpha))
+    lower, _ = lapack.dpotri(factor, lower=1)
+    weight = lower + lower.T
+    weight[np.diag_indices(len(weight))] *= 0.5
+    alpha = weight @ data.odd
+    weight -= np.outer(alpha, alpha)
+    weight *= 0.5
     slopes = [part.gradient(theta, data.x, weight) for part, theta in prior.pieces]
     by_noise = math.exp(prior.theta[-1]) * float(np.diagonal(weight) @ data.noise)
     value = 0.5 * float(data.odd @ alpha) + float(np.log(np.diagonal(factor)).sum())
@@ -92,23 +94,37 @@ def minus_log_likelihood(prior: Prior, data: Data) -> tuple[float, FloatN]:
 def widening(prior: Prior, data: Data) -> tuple[FloatN, float]:
     """What it adds to the posterior variance that the parameters are fitted to the same answers.
 
-    Laplace's approximation: with J the slope of the posterior mean in the parameters and H the curvature of minus their
-    log-density, no direction less certain than the parameters' prior makes it, the variance grows by diag(J H⁻¹ Jᵀ).
-    Of R answers, the parameters use up as many as H owes to the likelihood; as in a regression the rest counts.
+    With J the slope of the posterior mean in the parameters, H what the answers tell of them (their Fisher information,
+    ½ tr K⁻¹ ∂K K⁻¹ ∂K) and S what their prior does, the variance grows by diag(J (H + S)⁻¹ Jᵀ). Of R answers, the
+    parameters use up as many as H owes to the answers; as in a regression the rest counts.
 
     Returns:
         float[n], the factor on the variance, and the answers that are left.
     """
+    here = Posterior(prior, data)
+    by_covariance, by_readout = _slopes(prior, data)
+    solved = cho_solve((here.factor, True), np.eye(len(data.odd)), check_finite=False) @ by_covariance
+    slope = here.weights @ by_readout - (solved @ here.weights) @ here.readout
+    told = 0.5 * np.tensordot(solved, solved, axes=([1, 2], [2, 1]))
     _, spread = _beliefs(prior.parts, data)
-    here, middle = Posterior(prior, data), minus_log_likelihood(prior, data)[1]
-    moved = [Prior(prior.parts, prior.theta + step) for step in STEP * np.eye(len(prior.theta))]
-    slope = np.stack([(Posterior(near, data).values - here.values) / STEP for near in moved], axis=1)
-    curve = np.stack([(minus_log_likelihood(near, data)[1] - middle) / STEP for near in moved])
-    size, direction = np.linalg.eigh((curve + curve.T) / 2 * np.outer(spread, spread))
+    size, direction = np.linalg.eigh(told * np.outer(spread, spread))
     size = np.maximum(size, 0)
-    added = (((slope * spread) @ direction) ** 2 / (size + 1)).sum(axis=1)
+    added = (((slope.T * spread) @ direction) ** 2 / (size + 1)).sum(axis=1)
     left = max(len(data.odd) - float((size / (size + 1)).sum()), 1.0)
     return (1 + added / np.maximum(here.variance, np.finfo(float).tiny)) * len(data.odd) / left, left
+
+
+def _slopes(prior: Prior, data: Data) -> tuple[FloatN, FloatN]:
+    """float[parameters, R, R] and float[parameters, R, n]: of the covariance of the answers and of the readout."""
+    by_covariance, by_readout = [], []
+    for part, theta in prior.pieces:
+        covariance, readout = part.matrix(theta, data.x, data.x), part.readout(theta, data.x)
+        for near in theta + STEP * np.eye(len(theta)):
+            by_covariance.append((part.matrix(near, data.x, data.x) - covariance) / STEP)
+            by_readout.append((part.readout(near, data.x) - readout) / STEP)
+    by_covariance.append(np.diag(math.exp(prior.theta[-1]) * data.noise))
+    by_readout.append(np.zeros(data.x.shape))
+    return np.stack(by_covariance), np.stack(by_readout)
 
 
 def _beliefs(parts: Sequence[Part], data: Data) -> tuple[FloatN, FloatN]:
