@@ -55,6 +55,16 @@ def test_gradients_against_differences(part: Part) -> None:
     np.testing.assert_allclose(part.gradient(theta, HALF, weight), expected, atol=1e-7)
 
 
+@pytest.mark.parametrize("part", [Product(400, 1.0), Joint(400, 200.0)], ids=lambda part: type(part).__name__)
+def test_hundreds_of_relevant_players_overflow_nothing(part: Part) -> None:
+    theta = np.concatenate([[0.0, 3.0], np.full(400, 2.0)])  # Π (1 + r) is e^2000
+    x = np.vstack([np.ones(400), rows := np.where(RNG.random((3, 400)) < 0.5, 1.0, -1.0)])
+    assert part.matrix(theta, x, x)[0, 0] == pytest.approx(1)  # K(N, N) = a = e^0
+    assert part.gradient(theta, x[:1], np.ones((1, 1)))[0] == pytest.approx(1)  # of a in log a
+    for found in (part.gradient(theta, x, np.ones((4, 4))), part.readout(theta, rows), part.variance(theta)):
+        assert np.isfinite(found).all()
+
+
 def test_the_likelihood_is_the_gaussian_one() -> None:
     # one part, one row: u = 2 with variance e^0/6 · 6 = 1 and jitter: ½ · 4 + ½ log 1 = 2
     prior = Prior([Additive(N)], np.array([0.0, -7.0]))

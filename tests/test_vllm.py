@@ -158,6 +158,20 @@ def test_one_record_gives_the_same_credit_with_either(pair: tuple[Served, Served
     assert ledger.calls == 0
 
 
+def test_replays_find_their_prompts_in_the_engines_cache(pair: tuple[Served, Served]) -> None:
+    a, b = pair
+    team = make_policies(
+        {"planner": {"kind": "table", "replies": ["@a,@b"]}, "c": {"kind": "table", "replies": ["help"]}}
+    )
+    world = World(make_env("coalition_v0", preset="glove"), {**team, "a": a, "b": b})
+    ledger = Ledger()
+    episodes = play(world, tasks_of(0, 1, 1))
+    credit(episodes, "c3", settings={"alternatives": 2}, whatif=WhatIf(episodes, world, ledger=ledger))
+    assert ledger.calls >= 2  # a and b are asked again
+    assert ledger.cache_hit_rate is not None
+    assert ledger.cache_hit_rate > 0.6  # all but the last, unfilled block of a prompt
+
+
 def test_a_whole_model_is_handed_over(model: str) -> None:
     policy = make_policy(spec(model), name="p")
     assert isinstance(policy, Served)

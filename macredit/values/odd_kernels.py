@@ -185,7 +185,8 @@ class _Relevance(ABC):
 
         _, log, slope = self._factors(theta)
         total, by_log = gradient(packed(x), weight, np.exp(log), self.alike)
-        by_rho = (by_log + total / np.expm1(-log.sum())) * slope
+        none = log.sum()
+        by_rho = (by_log - total * np.exp(none) / np.expm1(none)) * slope
         return np.concatenate([[total, by_rho.sum()], by_rho]) * _amplitude(theta, log)
 
     def readout(self, theta: FloatN, x: FloatN) -> FloatN:
