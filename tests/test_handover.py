@@ -1,5 +1,6 @@
 """Weights change hands between a learner and its engine, and nothing is taken on trust."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,11 +132,24 @@ def numbers(run: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in timed} for row in read_metrics(run)]
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The folder of a run with these further words, trained once and only read from then on."""
+    done: dict[tuple[str, ...], Path] = {}
+
+    def run(*words: str) -> Path:
+        if words not in done:
+            folder = tmp_path_factory.mktemp("trained") / "run"
+            assert main(["train", *WORDS, *RUN, *words, "-o", str(folder)]) == 0
+            done[words] = folder
+        return done[words]
+
+    return run
+
+
 @pytest.mark.parametrize("lora", [(), ("--lora", "4")], ids=["full", "lora"])
-def test_training_with_a_copy_is_training_without(tmp_path: Path, lora: tuple[str, ...]) -> None:
-    plain, with_copy = tmp_path / "plain", tmp_path / "copy"
-    assert main(["train", *WORDS, *lora, *RUN, "-o", str(plain)]) == 0
-    assert main(["train", *WORDS, *lora, *RUN, "--engine", "copy", "-o", str(with_copy)]) == 0
+def test_training_with_a_copy_is_training_without(trained: Callable[..., Path], lora: tuple[str, ...]) -> None:
+    plain, with_copy = trained(*lora), trained(*lora, "--engine", "copy")
     assert numbers(with_copy) == numbers(plain)
     steps = [row for row in read_metrics(with_copy) if "hand_over" in row]
     assert [row["step"] for row in steps] == [1, 2]
@@ -144,13 +158,13 @@ def test_training_with_a_copy_is_training_without(tmp_path: Path, lora: tuple[st
 
 
 @pytest.mark.parametrize(("begun", "resumed"), [((), "copy"), (("--engine", "copy"), "none")])
-def test_a_run_goes_on_with_another_engine_or_none(tmp_path: Path, begun: tuple[str, ...], resumed: str) -> None:
-    assert main(["train", *WORDS, *RUN, "-o", str(tmp_path / "whole")]) == 0
-    assert main(["train", *WORDS, *RUN, *begun, "-o", str(tmp_path / "part")]) == 0
-    last = tmp_path / "part" / "checkpoints" / "step-000002"
-    last.rename(tmp_path / "lost")  # as if it had been killed after step 1
+def test_a_run_goes_on_with_another_engine_or_none(
+    trained: Callable[..., Path], tmp_path: Path, begun: tuple[str, ...], resumed: str
+) -> None:
+    shutil.copytree(trained(*begun), tmp_path / "part")
+    shutil.rmtree(tmp_path / "part" / "checkpoints" / "step-000002")  # as if it had been killed after step 1
     assert main(["train", "--resume", str(tmp_path / "part"), "--engine", resumed]) == 0
-    assert numbers(tmp_path / "part") == numbers(tmp_path / "whole")
+    assert numbers(tmp_path / "part") == numbers(trained())
     handed = ["hand_over" in row for row in read_metrics(tmp_path / "part") if "reward" in row]
     assert handed == [bool(begun), resumed == "copy"]
 

@@ -67,8 +67,10 @@ def test_the_commands_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     Path("unions.json").write_text('{"unions": [["a", "b"], ["c"]]}')
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     small = {"--steps": "1", "-n": "4", "--seeds": "1", "--budget": "16"}
+    run = ["--tasks", "1", "--group", "4", "--evaluate-tasks", "2"]
     for words in commands():
         shortened = [small.get(before, word) for before, word in zip(["", *words], words, strict=False)]
+        shortened += run if words[0] == "train" and "--resume" not in words else []
         assert main(shortened) == 0, words
 
 

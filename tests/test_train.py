@@ -37,7 +37,8 @@ def weights(run: Path, learner: str) -> bytes:
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_tables_learn_with_every_method(tmp_path: Path, method: str) -> None:
-    own = config(method, steps=10)
+    # what a step of replays costs, it learns: .97 or more in steps 3 and 4, for any seed of 0 to 2
+    own = config(method, steps=4 if "replay" in METHODS[method].needs else 10)
     rewards = [row["reward"] for row in train(world_of(own), own, tmp_path)]
     # glove pays 1 if a and one of b, c help: 3/8 at first, when everyone helps half the time
     assert np.mean(rewards[:2]) < 0.75
@@ -162,7 +163,7 @@ def test_a_warm_start_imitates_recorded_episodes(tmp_path: Path) -> None:
 
 def test_trained_agents_are_used_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--env", "coalition_v0", "--arg", "preset=glove", "--policy", "planner=table:@a,@b", "--method", "sharp"]
-    words += ["--policy", "table:help,pass", "--steps", "8", "--tasks", "4", "--evaluate-tasks", "4"]
+    words += ["--policy", "table:help,pass", "--steps", "4", "--tasks", "4", "--evaluate-tasks", "4"]
     assert main(["train", *words, "-o", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "report.html").exists()
     trained = [w for a in "abc" for w in ("--policy", f"{a}={tmp_path / 'run' / a}")]

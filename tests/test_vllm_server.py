@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,7 @@ class Serves(ThreadingHTTPServer):
     def __init__(self, lora: Any) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
-        made = make_policy({"kind": "hf", "model": "tiny", "lora": lora, "engine": "copy"}, name="p")
-        assert isinstance(made, Served)
-        assert isinstance(made.engine, Copy)
-        self.model, self.lock = made.engine, threading.Lock()
+        self.lora, self.lock = lora, threading.Lock()
         self.names, self.folder, self.version = ["tiny"], Path(), "default"
         self.routes: dict[str, Callable[[Body], Any]] = {
             "/v1/models": lambda _: {"data": [{"id": "tiny", "max_model_len": 4096}]},
@@ -54,6 +51,13 @@ class Serves(ThreadingHTTPServer):
             "/weight_info": lambda _: {"weight_version": self.version},
             "/reset_prefix_cache": lambda _: {"success": True},
         }
+
+    @cached_property
+    def model(self) -> Copy:
+        made = make_policy({"kind": "hf", "model": "tiny", "lora": self.lora, "engine": "copy"}, name="p")
+        assert isinstance(made, Served)
+        assert isinstance(made.engine, Copy)
+        return made.engine
 
     def complete(self, body: Body) -> Any:
         """Ids that hang on the seed alone, and what the model gives them."""
