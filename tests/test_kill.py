@@ -1,10 +1,13 @@
 """Killed and interrupted runs of the real command line: what was complete is kept, and goes on."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,9 +16,13 @@ from macredit.episode import read_episodes
 
 
 def start(*words: str) -> subprocess.Popen[bytes]:
-    """The command line as a terminal starts it: interruptible, even where the tests run in the background."""
+    """The command line as a terminal starts it: interruptible, even where the tests run in the background.
+
+    On one thread, which other work on the machine slows down least.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "macredit.cli", *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -55,24 +62,41 @@ def rewards_of(run: Path) -> list[float]:
     return [json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("where", [[], ["--engine", "copy"], ["--ray", "--ray-workers", "1"]])
-def test_a_killed_training_run_resumes_to_the_weights_of_an_unbroken_one(tmp_path: Path, where: list[str]) -> None:
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The folder of a run with these further words that nobody killed."""
     pytest.importorskip("torch")
-    words = [*TRAIN, *where]
-    whole = start(*words, "-o", str(tmp_path / "whole"))
-    whole.communicate(timeout=300)
-    assert whole.returncode == 0
-    with start(*words, "-o", str(tmp_path / "broken")) as broken:
-        wait_for(tmp_path / "broken" / "metrics.jsonl", 3)
-        broken.kill()
-    again = start("train", "--resume", str(tmp_path / "broken"), *where)
+
+    @cache
+    def run(*words: str) -> Path:
+        folder = tmp_path_factory.mktemp("unbroken") / "run"
+        running = start(*TRAIN, *words, "-o", str(folder))
+        running.communicate(timeout=300)
+        assert running.returncode == 0
+        return folder
+
+    return run
+
+
+RAY = ["--ray", "--ray-workers", "1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "like"), [([], []), (["--engine", "copy"], []), (RAY, RAY)])
+def test_a_killed_training_run_resumes_to_the_weights_of_an_unbroken_one(
+    tmp_path: Path, unbroken: Callable[..., Path], where: list[str], like: list[str]
+) -> None:
+    whole, run = unbroken(*like), tmp_path / "run"
+    with start(*TRAIN, *where, "-o", str(run)) as running:
+        wait_for(run / "metrics.jsonl", 3)
+        running.kill()
+    again = start("train", "--resume", str(run), *where)
     again.communicate(timeout=300)
     assert again.returncode == 0
     for agent in ("planner", "a", "b", "c"):
-        files = [tmp_path / run / agent / "adapter_model.safetensors" for run in ("whole", "broken")]
-        assert files[0].read_bytes() == files[1].read_bytes()
-    assert rewards_of(tmp_path / "whole") == rewards_of(tmp_path / "broken")
+        weights = f"{agent}/adapter_model.safetensors"
+        assert (run / weights).read_bytes() == (whole / weights).read_bytes()
+    assert rewards_of(run) == rewards_of(whole)
 
 
 @pytest.mark.slow
