@@ -17,7 +17,7 @@ from macredit.values.process import Data, Posterior, Prior, data_of
 from macredit.values.tuning import TUNING_ROWS, first_part, tuned, widening
 
 WIDENING_ROWS = 200
-"""Pairs that tell by how much not knowing the prior widens the intervals: one likelihood a parameter."""
+"""Pairs that tell by how much not knowing the prior widens the intervals: a covariance of them a parameter."""
 MOST_ROWS = 5000
 """Pairs that the posterior is conditioned on; all the others serve its correction."""
 
