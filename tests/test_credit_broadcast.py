@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from macredit.credit import credit
@@ -194,7 +194,6 @@ def by_turn(episodes: list[Episode], method: str, preset: str) -> dict[tuple[str
     return dict(zip(keys, result.advantage, strict=True))
 
 
-@settings(max_examples=50)
 @given(plays, st.sampled_from(PRESETS), st.randoms(use_true_random=False))
 def test_shuffled_and_interleaved_tasks_change_nothing(told: Plays, which: tuple[str, str], random: Any) -> None:
     episodes = batch(told)
@@ -208,14 +207,12 @@ def test_shuffled_and_interleaved_tasks_change_nothing(told: Plays, which: tuple
             assert part == pytest.approx({key: plain[key] for key in part}, abs=1e-9)
 
 
-@settings(max_examples=50)
 @given(plays)
 def test_dr_mas_is_grpo_when_everyone_speaks_once(told: Plays) -> None:
     episodes = batch([(task, reward, list("abc")) for task, reward, _ in told])
     np.testing.assert_allclose(credit(episodes, "dr_mas").advantage, credit(episodes, "grpo").advantage, atol=1e-9)
 
 
-@settings(max_examples=50)
 @given(plays)
 def test_members_of_centred_methods_add_up_to_zero(told: Plays) -> None:
     episodes = batch(told)

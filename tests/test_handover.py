@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -135,14 +136,12 @@ def numbers(run: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """The folder of a run with these further words, trained once and only read from then on."""
-    done: dict[tuple[str, ...], Path] = {}
 
+    @cache
     def run(*words: str) -> Path:
-        if words not in done:
-            folder = tmp_path_factory.mktemp("trained") / "run"
-            assert main(["train", *WORDS, *RUN, *words, "-o", str(folder)]) == 0
-            done[words] = folder
-        return done[words]
+        folder = tmp_path_factory.mktemp("trained") / "run"
+        assert main(["train", *WORDS, *RUN, *words, "-o", str(folder)]) == 0
+        return folder
 
     return run
 

@@ -24,7 +24,7 @@ class Memory:
         Path(sys.argv[1], "memory.json").write_text(json.dumps(self.taken))
 
 policies = {"*": {"kind": "hf", "model": "tiny", "engine": "copy", "max_tokens": 2, "lora": {"rank": 4}}}
-t = TrainConfig(steps=200, tasks=1, group=4, evaluate_tasks=0, save_every=50, staleness=1)
+t = TrainConfig(steps=200, tasks=2, group=4, evaluate_tasks=0, save_every=50, staleness=1)
 config = RunConfig({"name": "coalition_v0", "preset": "glove"}, policies, method=MethodConfig("sharp"), train=t)
 train(world_of(config), config, Path(sys.argv[1]), trackers={"memory": lambda *_: Memory()})
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,12 +18,39 @@ FREQUENCIES = np.array([0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0])
 """Of the sines that make up a curve f = Σ_k sin(ω_k ·), with independent amplitudes."""
 
 
+class _Curve(ABC):
+    """K = Σ_k b_k sin(a_k(x)) sin(a_k(y)). First parameters: log Σ b, and the log of the rate at which b falls."""
+
+    @abstractmethod
+    def _angles(self, theta: FloatN, x: FloatN) -> FloatN:
+        """float[X, K]: a_k of each row."""
+
+    @abstractmethod
+    def _values(self, theta: FloatN) -> FloatN:
+        """float[K, n]: Shapley values of sin(a_k)."""
+
+    def matrix(self, theta: FloatN, x: FloatN, y: FloatN) -> FloatN:
+        """See :class:`Part`."""
+        return np.asarray((np.sin(self._angles(theta, x)) * _powers(theta)) @ np.sin(self._angles(theta, y)).T)
+
+    def diagonal(self, theta: FloatN, x: FloatN) -> FloatN:
+        """See :class:`Part`."""
+        return np.asarray(np.sin(self._angles(theta, x)) ** 2 @ _powers(theta))
+
+    def readout(self, theta: FloatN, x: FloatN) -> FloatN:
+        """See :class:`Part`."""
+        return np.asarray((np.sin(self._angles(theta, x)) * _powers(theta)) @ self._values(theta))
+
+    def variance(self, theta: FloatN) -> FloatN:
+        """See :class:`Part`."""
+        return np.asarray(_powers(theta) @ self._values(theta) ** 2)
+
+
 @dataclass(frozen=True)
-class Ridge:
+class Ridge(_Curve):
     """A curve over a weighted sum of players, as when a team's strength decides: u = f(w·x), f odd.
 
-    K = Σ_k b_k sin(ω_k w·x) sin(ω_k w·y). Parameters are log Σ b, the log of the rate at which b falls with ω, and w,
-    which starts at ``direction``.
+    The last parameters are w, which starts at ``direction``.
     """
 
     direction: FloatN
@@ -43,14 +71,6 @@ class Ridge:
         """Prior standard deviation."""
         return np.concatenate([[3.0, 0.7], np.ones(self.n)])
 
-    def matrix(self, theta: FloatN, x: FloatN, y: FloatN) -> FloatN:
-        """See :class:`Part`."""
-        return np.asarray((np.sin(self._angles(theta, x)) * _powers(theta)) @ np.sin(self._angles(theta, y)).T)
-
-    def diagonal(self, theta: FloatN, x: FloatN) -> FloatN:
-        """See :class:`Part`."""
-        return np.asarray(np.sin(self._angles(theta, x)) ** 2 @ _powers(theta))
-
     def gradient(self, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
         """See :class:`Part`."""
         power, angles = _powers(theta), self._angles(theta, x)
@@ -59,20 +79,15 @@ class Ridge:
         by_w = x.T @ ((2 * weighted * power * np.cos(angles)) @ FREQUENCIES) / (2 * math.sqrt(self.n))
         return np.concatenate([_by_powers(theta, power, weighted, sines), by_w])
 
-    def readout(self, theta: FloatN, x: FloatN) -> FloatN:
-        """See :class:`Part`."""
-        return np.asarray((np.sin(self._angles(theta, x)) * _powers(theta)) @ _values(theta[2:]))
-
-    def variance(self, theta: FloatN) -> FloatN:
-        """See :class:`Part`."""
-        return np.asarray(_powers(theta) @ _values(theta[2:]) ** 2)
-
     def _angles(self, theta: FloatN, x: FloatN) -> FloatN:
         return np.asarray(np.multiply.outer(x @ theta[2:] / (2 * math.sqrt(self.n)), FREQUENCIES))
 
+    def _values(self, theta: FloatN) -> FloatN:
+        return _of_sines(theta[2:])
+
 
 @dataclass(frozen=True)
-class Size:
+class Size(_Curve):
     """What players share, all alike before anything is known of them: u = f(how many are in), f odd.
 
     The curve of :class:`Ridge` over the sum of x, without weights of its own. Where answers are few, values are drawn
@@ -91,33 +106,21 @@ class Size:
         """Prior standard deviation."""
         return np.array([3.0, 0.7])
 
-    def matrix(self, theta: FloatN, x: FloatN, y: FloatN) -> FloatN:
-        """See :class:`Part`."""
-        return np.asarray((self._sines(x) * _powers(theta)) @ self._sines(y).T)
-
-    def diagonal(self, theta: FloatN, x: FloatN) -> FloatN:
-        """See :class:`Part`."""
-        return np.asarray(self._sines(x) ** 2 @ _powers(theta))
-
     def gradient(self, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
         """See :class:`Part`."""
-        sines = self._sines(x)
+        sines = np.sin(self._angles(theta, x))
         return _by_powers(theta, _powers(theta), np.asarray(weight @ sines), sines)
 
-    def readout(self, theta: FloatN, x: FloatN) -> FloatN:
-        """See :class:`Part`."""
-        return np.asarray((self._sines(x) * _powers(theta)) @ self._values)
+    def _angles(self, theta: FloatN, x: FloatN) -> FloatN:
+        return np.asarray(np.multiply.outer(x.sum(axis=1) / (2 * math.sqrt(self.n)), FREQUENCIES))
 
-    def variance(self, theta: FloatN) -> FloatN:
-        """See :class:`Part`."""
-        return np.asarray(_powers(theta) @ self._values**2)
-
-    def _sines(self, x: FloatN) -> FloatN:
-        return np.asarray(np.sin(np.multiply.outer(x.sum(axis=1) / (2 * math.sqrt(self.n)), FREQUENCIES)))
+    def _values(self, theta: FloatN) -> FloatN:
+        return self._alike
 
     @cached_property
-    def _values(self) -> FloatN:
-        return _values(np.ones(self.n))
+    def _alike(self) -> FloatN:
+        """The values of equal weights, which hang on no parameter."""
+        return _of_sines(np.ones(self.n))
 
 
 def _powers(theta: FloatN) -> FloatN:
@@ -133,7 +136,7 @@ def _by_powers(theta: FloatN, power: FloatN, weighted: FloatN, sines: FloatN) ->
     return np.array([by_power.sum(), -by_power @ (rate - rate @ power / power.sum())])
 
 
-def _values(w: FloatN) -> FloatN:
+def _of_sines(w: FloatN) -> FloatN:
     """float[K, n]: Shapley values of sin(Σ a_i x_i), 2 sin(a_i) ∫_0^1 Re Π_{j≠i} (cos a_j + i t sin a_j) dt."""
     angle = np.multiply.outer(FREQUENCIES, w / (2 * math.sqrt(len(w))))
     t, weight = nodes(len(w))
