@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from macredit.rows import FloatN
-from macredit.values import gaussian, odd, stratified
+from macredit.values import gaussian, odd, prior_kernels, stratified
 from macredit.values.answers import BoolCN, Plan
 from macredit.values.estimation import estimate
 from macredit.values.exact import shapley, shapley_batch
+from macredit.values.lacking_kernels import packed
 from macredit.values.odd_kernels import Additive, Joint, Part, Product, White
-from macredit.values.process import Data, Posterior, Prior
+from macredit.values.process import JITTER, Data, Posterior, Prior
 from macredit.values.ridge import Ridge, Size
 from macredit.values.tuning import minus_log_likelihood
 
@@ -42,8 +43,29 @@ def test_parts_against_brute_force(part: Part) -> None:
     np.testing.assert_allclose(part.variance(theta), np.diagonal(phi @ covariance @ phi.T), atol=1e-12)
 
 
+def covariance(part: Part, theta: FloatN, x: FloatN) -> FloatN:
+    """Compiled, of one part and answers without noise."""
+    return prior_kernels.covariance(np.array([part.kind]), np.append(theta, 0.0), x, packed(x), np.zeros(len(x)))
+
+
+def slopes(part: Part, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
+    """Compiled, likewise."""
+    of_one = np.array([part.kind]), np.append(theta, 0.0), x, packed(x), np.zeros(len(x))
+    return prior_kernels.slopes(*of_one, weight)[:-1]
+
+
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)
-def test_gradients_against_differences(part: Part) -> None:
+def test_compiled_covariances_are_those_of_numpy(part: Part) -> None:
+    theta = moved(part)
+    expected = part.matrix(theta, HALF, HALF)
+    lower = covariance(part, theta, HALF) - JITTER * np.eye(len(HALF))
+    np.testing.assert_allclose(np.tril(lower), np.tril(expected), atol=1e-12)
+    found = Prior([part], np.append(theta, 0.0)).between(ALL, HALF)
+    np.testing.assert_allclose(found, part.matrix(theta, ALL, HALF), atol=1e-12)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)
+def test_slopes_against_differences(part: Part) -> None:
     theta, weight = moved(part), np.random.default_rng(2).normal(size=(len(HALF), len(HALF)))
     weight = weight + weight.T
 
@@ -52,7 +74,24 @@ def test_gradients_against_differences(part: Part) -> None:
 
     steps = 1e-5 * np.eye(len(theta))
     expected = [(total(theta + step) - total(theta - step)) / 2e-5 for step in steps]
-    np.testing.assert_allclose(part.gradient(theta, HALF, weight), expected, atol=1e-7)
+    np.testing.assert_allclose(slopes(part, theta, HALF, weight), np.array(expected), atol=1e-7)
+
+
+def test_a_prior_of_all_parts_and_noise_is_the_sum_of_them() -> None:
+    theta = np.concatenate([*map(moved, PARTS), [0.4]])
+    prior, noise = Prior(PARTS, theta), RNG.random(len(HALF))
+    expected = sum(part.matrix(moved(part), HALF, HALF) for part in PARTS)
+    np.testing.assert_allclose(prior.between(HALF, HALF), expected, atol=1e-12)
+    expected += np.diag(np.exp(0.4) * noise + JITTER)
+    data = Data(HALF, RNG.normal(size=len(HALF)), noise, 1.0)
+    np.testing.assert_allclose(np.tril(prior.covariance(data)), np.tril(expected), atol=1e-12)
+    value, slope = minus_log_likelihood(prior, data)
+    assert value == pytest.approx(
+        0.5 * data.odd @ np.linalg.solve(expected, data.odd) + 0.5 * np.linalg.slogdet(expected)[1]
+    )
+    steps = 1e-5 * np.eye(len(theta))
+    sides = [[minus_log_likelihood(Prior(PARTS, theta + way * step), data)[0] for way in (1, -1)] for step in steps]
+    np.testing.assert_allclose(slope, [(above - below) / 2e-5 for above, below in sides], atol=1e-5)
 
 
 @pytest.mark.parametrize("part", [Product(400, 1.0), Joint(400, 200.0)], ids=lambda part: type(part).__name__)
@@ -60,9 +99,11 @@ def test_hundreds_of_relevant_players_overflow_nothing(part: Part) -> None:
     theta = np.concatenate([[0.0, 3.0], np.full(400, 2.0)])  # Π (1 + r) is e^2000
     x = np.vstack([np.ones(400), rows := np.where(RNG.random((3, 400)) < 0.5, 1.0, -1.0)])
     assert part.matrix(theta, x, x)[0, 0] == pytest.approx(1)  # K(N, N) = a = e^0
-    assert part.gradient(theta, x[:1], np.ones((1, 1)))[0] == pytest.approx(1)  # of a in log a
-    for found in (part.gradient(theta, x, np.ones((4, 4))), part.readout(theta, rows), part.variance(theta)):
-        assert np.isfinite(found).all()
+    found = covariance(part, theta, x)
+    assert found[0, 0] == pytest.approx(1)
+    assert slopes(part, theta, x[:1], np.ones((1, 1)))[0] == pytest.approx(1)  # of a in log a
+    for each in (found, slopes(part, theta, x, np.ones((4, 4))), part.readout(theta, rows), part.variance(theta)):
+        assert np.isfinite(each).all()
 
 
 def test_the_likelihood_is_the_gaussian_one() -> None:

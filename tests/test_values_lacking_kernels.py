@@ -7,7 +7,7 @@ import pytest
 
 from macredit.rows import FloatN
 from macredit.values.answers import BoolCN
-from macredit.values.lacking_kernels import covariance, gradient, integral, packed
+from macredit.values.lacking_kernels import add_between, add_covariance, gradient, integral, packed
 
 SIZES = [1, 7, 8, 9, 17, 64]
 """Players: one, and on both sides of whole bytes."""
@@ -34,7 +34,13 @@ def product(q: FloatN, inside: BoolCN) -> FloatN:
 def test_covariance(n: int, alike: bool) -> None:
     q, x, y = np.random.default_rng(n).random(n), rows(n, 6), rows(n, 5)
     expected = sum(sign * product(q, inside) for sign, inside in sets(x, y, alike))
-    np.testing.assert_allclose(covariance(packed(x), packed(y), q, alike), expected, atol=1e-15)
+    found = np.ones((6, 5))
+    add_between(packed(x), packed(y), q, alike, 2.0, found)
+    np.testing.assert_allclose(found, 1 + 2 * expected, atol=1e-14)
+    found = np.ones((6, 6))
+    add_covariance(packed(x), q, alike, 2.0, found)
+    expected = sum(sign * product(q, inside) for sign, inside in sets(x, x, alike))
+    np.testing.assert_allclose(found, 1 + np.tril(2 * expected), atol=1e-14)
 
 
 @pytest.mark.parametrize("alike", [True, False])

@@ -15,17 +15,17 @@ from scipy.linalg import solve_triangular
 from macredit.rows import FloatN, IntN
 from macredit.values import designs, odd
 from macredit.values.answers import Answers, BoolCN, Plan, nothing
-from macredit.values.process import JITTER, Posterior, data_of
+from macredit.values.process import Posterior, data_of
 from macredit.values.tuning import TUNING_ROWS, without_curve
 
 MOST_CHOSEN = 1000
 """Evaluations up to which choosing them is worth the time it takes."""
 STAGES = (0.4, 0.6, 0.8, 1.0)
 """Shares of the pairs that are asked for when each batch ends: the first is drawn, the others are chosen."""
-POOL = 1000
-"""Pairs that are chosen from, equally many of each size."""
-DIGITS = 6
-"""Of the logarithm of a gain, so that rounding errors do not decide between equals."""
+TIMES, POOL = 10, 1000
+"""For every pair that is asked for so many are chosen from, equally many of each size, and so many in all at most."""
+ROUGH = 1e-2
+"""The tolerance of a fit whose prior only chooses: finer ones choose no better."""
 
 
 def batch(plan: Plan, answers: Answers) -> BoolCN:
@@ -36,7 +36,7 @@ def batch(plan: Plan, answers: Answers) -> BoolCN:
     begun, until = ends[answers.rounds : answers.rounds + 2]
     if begun == until:
         return nothing(plan.n)
-    pool = designs.paired(plan.n, min(max(POOL, pairs), in_all), plan.seed)
+    pool = designs.paired(plan.n, min(TIMES * pairs, POOL, in_all), plan.seed)
     if not answers.rounds:
         return np.concatenate([odd.ends(plan.n), odd.with_complements(pool[:until])])
     pool = pool[answers.find(pool) < 0]
@@ -48,7 +48,7 @@ def _best(plan: Plan, answers: Answers, pool: BoolCN, count: int) -> IntN:
     if np.isnan(answers.ends()).any():
         return np.arange(count)
     data = data_of(odd.pairs_of(plan, answers).interleaved(plan.seed), answers)
-    prior, _ = without_curve(data.first(TUNING_ROWS))
+    prior, _ = without_curve(data.first(TUNING_ROWS), ROUGH)
     return chosen(Posterior(prior, data), np.where(pool, 1.0, -1.0), count)
 
 
@@ -57,19 +57,12 @@ def chosen(posterior: Posterior, x: FloatN, count: int) -> IntN:
 
     Answering a row whose u has variance s and covariance c with phi lowers Σ Var phi by |c|² / s.
     """
-    known, rows = posterior.known, posterior.data.x
-    seen = solve_triangular(posterior.factor, posterior.prior.between(rows, x), lower=True, check_finite=False)
-    told = posterior.prior.readout(x) - seen.T @ known
-    variance = posterior.prior.diagonal(x) - (seen**2).sum(axis=0)
-    steps = np.zeros((len(x), count))
-    order = np.zeros(count, np.int64)
-    for k in range(count):
-        gain = np.log(np.maximum((told**2).sum(axis=1), JITTER**2) / (np.maximum(variance, 0) + JITTER))
-        gain[order[:k]] = -np.inf
-        best = order[k] = np.argmax(np.round(gain, DIGITS))
-        root = math.sqrt(max(variance[best], 0) + JITTER)
-        covariance = posterior.prior.between(x, x[best : best + 1])[:, 0] - seen.T @ seen[:, best]
-        steps[:, k] = (covariance - steps[:, :k] @ steps[best, :k]) / root
-        told -= np.outer(steps[:, k], told[best] / root)
-        variance -= steps[:, k] ** 2
-    return order
+    from macredit.values.choosing_kernel import greedy
+    from macredit.values.lacking_kernels import packed
+
+    prior, known = posterior.prior, posterior.known
+    between = prior.between(posterior.data.x, x)
+    seen = np.ascontiguousarray(solve_triangular(posterior.factor, between, lower=True, check_finite=False))
+    told = prior.readout(x) - seen.T @ known
+    variance = prior.diagonal(x) - (seen**2).sum(axis=0)
+    return greedy(prior.kinds, prior.theta, x, packed(x), seen, told, variance, count)

@@ -46,7 +46,11 @@ def paired(n: int, pairs: int, seed: int) -> BoolCN:
     Returns:
         bool[pairs, n]
     """
-    return unpacked(_paired(n, pairs, _key("pairs", seed)), n) if pairs else nothing(n)
+    if not pairs:
+        return nothing(n)
+    key, quota, most = _key("pairs", seed), quotas(n, pairs), rooms(n)
+    by_size = [_of_size(n, size, quota[size], most[size], key) for size in range(1, len(quota))]
+    return unpacked(np.concatenate(by_size)[_in_turn(n, quota, key)], n)
 
 
 def interleaved(size: IntN, n: int, seed: int) -> IntN:
@@ -75,6 +79,42 @@ def unpacked(words: WordsCW, n: int) -> BoolCN:
     return np.unpackbits(words.view(np.uint8), axis=1, count=n, bitorder="little").view(np.bool_)
 
 
+def rooms(n: int) -> FloatN:
+    """float[n // 2 + 1]: how many pairs have a smaller member of each size, infinite where it does not fit."""
+    out = [1.0]
+    for size in range(1, n // 2 + 1):
+        out.append(out[-1] * (n - size + 1) / size)
+    if n % 2 == 0:
+        out[-1] /= 2
+    return np.array(out)
+
+
+def quotas(n: int, pairs: int) -> IntN:
+    """int[n // 2 + 1]: pairs of each size of the smaller member, as equal as the number of pairs there are allows."""
+    most, share = rooms(n), np.ones(n // 2 + 1)
+    if n % 2 == 0:
+        share[-1] = MIDDLE
+    quota = np.zeros(len(most))
+    left, weight = float(pairs), float(share[1:].sum())
+    for size in range(1, len(most)):  # the larger a size, the more room it has
+        quota[size] = min(most[size], left * share[size] / weight)
+        left, weight = left - quota[size], weight - share[size]
+    whole = np.floor(quota + 1e-9).astype(np.int64)
+    whole[0] = 0
+    rest = np.argsort(whole - quota, kind="stable")[: pairs - whole.sum()]  # the largest parts that were cut off
+    whole[rest] += 1
+    return whole
+
+
+def _of_size(n: int, size: int, count: int, most: float, key: np.uint64) -> WordsCW:
+    """``count`` different coalitions of one size in random order, of each pair at most one, of ``most`` there are."""
+    if 2 * count <= most:
+        return _subsets(n, size, count, key)
+    among = n - 1 if 2 * size == n else n  # of the middle size, the member without the last player
+    order = _shuffled(int(most), size, key)
+    return _every(n, among, size, len(order))[order[:count]]
+
+
 @lru_cache(maxsize=64)
 def _key(name: str, seed: int) -> np.uint64:
     return np.uint64(generator(name, seed).integers(2**63))
@@ -95,35 +135,6 @@ def _below(bits: np.uint64, bound: int) -> np.uint64:
 
 
 @njit(cache=True)
-def rooms(n: int) -> FloatN:
-    """float[n // 2 + 1]: how many pairs have a smaller member of each size, infinite where it does not fit."""
-    out = np.ones(n // 2 + 1)
-    for size in range(1, len(out)):
-        out[size] = out[size - 1] * (n - size + 1) / size
-    if n % 2 == 0:
-        out[-1] /= 2
-    return out
-
-
-@njit(cache=True)
-def quotas(n: int, pairs: int) -> IntN:
-    """int[n // 2 + 1]: pairs of each size of the smaller member, as equal as the number of pairs there are allows."""
-    most, share = rooms(n), np.ones(n // 2 + 1)
-    if n % 2 == 0:
-        share[-1] = MIDDLE
-    quota = np.zeros(len(most))
-    left, weight = float(pairs), share[1:].sum()
-    for size in range(1, len(most)):  # the larger a size, the more room it has
-        quota[size] = min(most[size], left * share[size] / weight)
-        left, weight = left - quota[size], weight - share[size]
-    whole = np.floor(quota + 1e-9).astype(np.int64)
-    whole[0] = 0
-    for _ in range(pairs - whole.sum()):
-        whole[np.argmax(np.where(most > whole, quota - whole, -np.inf)[1:]) + 1] += 1
-    return whole
-
-
-@njit(cache=True)
 def _shuffle(row: IntN, state: np.uint64) -> None:
     """Fisher and Yates's shuffle, in place."""
     for i in range(len(row) - 1, 0, -1):
@@ -133,14 +144,11 @@ def _shuffle(row: IntN, state: np.uint64) -> None:
 
 
 @njit(cache=True)
-def _paired(n: int, pairs: int, key: np.uint64) -> WordsCW:
-    quota, most = quotas(n, pairs), rooms(n)
-    out = np.empty((pairs, (n + 63) // 64), np.uint64)
-    done = 0
-    for size in range(1, len(quota)):
-        out[done : done + quota[size]] = _of_size(n, size, quota[size], most[size], key)
-        done += quota[size]
-    return out[_in_turn(n, quota, key)]
+def _shuffled(count: int, size: int, key: np.uint64) -> IntN:
+    """int[count]: a random order for coalitions of one size."""
+    order = np.arange(count)
+    _shuffle(order, _mixed(key ^ _mixed(np.uint64(size))))
+    return order
 
 
 @njit(cache=True)
@@ -163,17 +171,6 @@ def _in_turn(n: int, quota: IntN, key: np.uint64) -> IntN:
         _shuffle(out[begun:done], _mixed(key + np.uint64(number) * _GAMMA))
         number += 1
     return out
-
-
-@njit(cache=True)
-def _of_size(n: int, size: int, count: int, most: float, key: np.uint64) -> WordsCW:
-    """``count`` different coalitions of one size in random order, of each pair at most one, of ``most`` there are."""
-    if 2 * count <= most:
-        return _subsets(n, size, count, key)
-    among = n - 1 if 2 * size == n else n  # of the middle size, the member without the last player
-    order = np.arange(np.int64(most))
-    _shuffle(order, _mixed(key ^ _mixed(np.uint64(size))))
-    return _every(n, among, size, len(order))[order[:count]]
 
 
 @njit(cache=True)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from macredit.rows import FloatN
-from macredit.values.kernels import compiled
+from macredit.values.kernels import compiled, fold
 
 Bytes = npt.NDArray[np.uint8]
 """uint8[X, ceil(n / 8)]."""
@@ -55,14 +55,27 @@ def _products(tables: FloatN, x: Bytes, i: int, y: Bytes, alike: bool, out: Floa
 
 
 @compiled()
-def covariance(x: Bytes, y: Bytes, q: FloatN, alike: bool) -> FloatN:
-    """float[X, Y]: the sum for every two rows."""
-    tables, out, row = _tables(q), np.empty((len(x), len(y))), np.empty((4, len(y)))
+def add_between(x: Bytes, y: Bytes, q: FloatN, alike: bool, factor: float, out: FloatN) -> None:
+    """Adds ``factor`` times the sum for every two rows to float[X, Y]."""
+    tables, row = _tables(q), np.empty((4, len(y)))
     for i in range(len(x)):
-        _products(tables, x, i, y, alike, row)
-        for j in range(len(y)):
-            out[i, j] = (row[0, j] - row[2, j]) - (row[3, j] - row[1, j])
-    return out
+        _add_row(tables, x, i, y, alike, factor, row, out[i])
+
+
+@compiled()
+def add_covariance(x: Bytes, q: FloatN, alike: bool, factor: float, out: FloatN) -> None:
+    """Adds ``factor`` times the sum for every two rows of ``x`` to the lower triangle of float[X, X]."""
+    tables, row = _tables(q), np.empty((4, len(x)))
+    for i in range(len(x)):
+        _add_row(tables, x, i, x[: i + 1], alike, factor, row, out[i])
+
+
+@compiled()
+def _add_row(tables: FloatN, x: Bytes, i: int, y: Bytes, alike: bool, factor: float, row: FloatN, out: FloatN) -> None:
+    """Adds to ``out`` what row i of x makes with each row of y; ``row`` is float[4, ≥ Y] to work in."""
+    _products(tables, x, i, y, alike, row)
+    for j in range(len(y)):
+        out[j] += factor * ((row[0, j] - row[2, j]) - (row[3, j] - row[1, j]))
 
 
 @compiled()
@@ -86,12 +99,10 @@ def gradient(x: Bytes, weight: FloatN, q: FloatN, alike: bool) -> tuple[float, F
                     lacking[b, s | t] += p1
                     lacking[b, (255 - s) | t] -= p2
                     lacking[b, s | (255 - t)] -= p3
-    slope = np.zeros(len(q))
-    for k in range(len(q)):
-        for byte in range(256):
-            if byte >> (k & 7) & 1:
-                slope[k] += lacking[k >> 3, byte]
-    return total, slope
+    slope = np.empty(8 * len(lacking))
+    for b in range(len(lacking)):
+        fold(lacking[b], slope[8 * b : 8 * b + 8])
+    return total, slope[: len(q)]
 
 
 @compiled()
@@ -107,7 +118,7 @@ def integral(x: FloatN, near: FloatN, far: FloatN, weight: FloatN, alike: bool) 
         weight: float[T].
         alike: see above.
     """
-    out = np.zeros(x.shape)
+    out, without_near, without_far = np.zeros(x.shape), 1 / near, 1 / far
     for i in range(len(x)):
         for t in range(len(weight)):
             here, there = weight[t], weight[t]
@@ -116,8 +127,8 @@ def integral(x: FloatN, near: FloatN, far: FloatN, weight: FloatN, alike: bool) 
                 there *= far[t, j] if x[i, j] > 0 else near[t, j]
             for k in range(x.shape[1]):
                 inside = x[i, k] > 0
-                term = (here if inside else there) / near[t, k]
+                term = (here if inside else there) * without_near[t, k]
                 if alike:
-                    term += (there if inside else here) / far[t, k]
+                    term += (there if inside else here) * without_far[t, k]
                 out[i, k] += term if inside else -term
     return out

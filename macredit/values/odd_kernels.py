@@ -4,8 +4,8 @@ A coalition is a row x of ±1 (+1 inside). u(x) = Σ_T β_T Π_{i∈T} x_i over 
 phi_i = Σ_{T∋i} 2 β_T / |T|. With 1/|T| = ∫_0^1 t^{|T|−1} dt every sum over sets T below becomes a product over players
 inside an integral of a polynomial in t, which Gauss–Legendre nodes do exactly.
 
-Each part knows its covariance between rows, the gradient of Σ G ∘ K in its parameters, and the covariance of phi with
-u at each row. Parameters are a flat vector; ``start`` and ``spread`` are the prior's mean and standard deviation.
+Each part knows its covariance between rows and the covariance of phi with u at each row. Parameters are a flat vector;
+``start`` and ``spread`` are the prior's mean and standard deviation.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ from scipy.special import gammaln
 
 from macredit.rows import FloatN
 
+ADDITIVE, SIZE, RIDGE, PRODUCT, JOINT, WHITE = range(6)
+"""Kinds of parts; :mod:`macredit.values.prior_kernels` has all of them compiled."""
 MOST_NODES = 32
 """Nodes of the integral over t: exact up to 64 players, and beyond to many digits."""
 
 
 class Part(Protocol):
     """One term of a covariance."""
+
+    kind: ClassVar[int]
 
     @property
     def start(self) -> FloatN:
@@ -42,9 +46,6 @@ class Part(Protocol):
     def diagonal(self, theta: FloatN, x: FloatN) -> FloatN:
         """float[X]: prior variance of u at rows."""
 
-    def gradient(self, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
-        """float[parameters]: of Σ weight ∘ matrix(x, x), ``weight`` symmetric."""
-
     def readout(self, theta: FloatN, x: FloatN) -> FloatN:
         """float[X, n]: covariance of u at each row with phi."""
 
@@ -57,6 +58,8 @@ class Additive:
     """Players that add up: β_i independent with variance e^θ / n."""
 
     n: int
+
+    kind: ClassVar[int] = ADDITIVE
 
     @property
     def start(self) -> FloatN:
@@ -75,10 +78,6 @@ class Additive:
     def diagonal(self, theta: FloatN, x: FloatN) -> FloatN:
         """See :class:`Part`."""
         return np.full(len(x), math.exp(theta[0]))
-
-    def gradient(self, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
-        """See :class:`Part`."""
-        return np.array([math.exp(theta[0]) / self.n * float(((weight @ x) * x).sum())])
 
     def readout(self, theta: FloatN, x: FloatN) -> FloatN:
         """See :class:`Part`."""
@@ -99,6 +98,8 @@ class White:
 
     n: int
 
+    kind: ClassVar[int] = WHITE
+
     @property
     def start(self) -> FloatN:
         """Prior mean."""
@@ -116,10 +117,6 @@ class White:
     def diagonal(self, theta: FloatN, x: FloatN) -> FloatN:
         """See :class:`Part`."""
         return np.full(len(x), math.exp(theta[0]))
-
-    def gradient(self, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
-        """See :class:`Part`; the rows are distinct."""
-        return np.array([math.exp(theta[0]) * float(np.trace(weight))])
 
     def readout(self, theta: FloatN, x: FloatN) -> FloatN:
         """See :class:`Part`."""
@@ -150,11 +147,12 @@ class _Relevance(ABC):
     odds: float
     """Start of e^c · n: the typical number of interacting players."""
 
+    kind: ClassVar[int]
     alike: ClassVar[bool]
 
     @abstractmethod
-    def _factors(self, theta: FloatN) -> tuple[FloatN, FloatN, FloatN]:
-        """float[n] each: r, log q and the slope of log q in ρ."""
+    def _factors(self, theta: FloatN) -> tuple[FloatN, FloatN]:
+        """float[n] each: r and log q."""
 
     @abstractmethod
     def _absent(self, inside: FloatN) -> FloatN:
@@ -172,22 +170,12 @@ class _Relevance(ABC):
 
     def matrix(self, theta: FloatN, x: FloatN, y: FloatN) -> FloatN:
         """See :class:`Part`."""
-        from macredit.values.lacking_kernels import covariance, packed
+        from macredit.values.lacking_kernels import add_between, packed
 
-        _, log, _ = self._factors(theta)
-        out = covariance(packed(x), packed(y), np.exp(log), self.alike)
-        out *= _amplitude(theta, log)
+        _, log = self._factors(theta)
+        out = np.zeros((len(x), len(y)))
+        add_between(packed(x), packed(y), np.exp(log), self.alike, _amplitude(theta, log), out)
         return out
-
-    def gradient(self, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
-        """See :class:`Part`."""
-        from macredit.values.lacking_kernels import gradient, packed
-
-        _, log, slope = self._factors(theta)
-        total, by_log = gradient(packed(x), weight, np.exp(log), self.alike)
-        none = log.sum()
-        by_rho = (by_log - total * np.exp(none) / np.expm1(none)) * slope
-        return np.concatenate([[total, by_rho.sum()], by_rho]) * _amplitude(theta, log)
 
     def readout(self, theta: FloatN, x: FloatN) -> FloatN:
         """See :class:`Part`."""
@@ -208,7 +196,7 @@ class _Relevance(ABC):
 
     def _integrand(self, theta: FloatN, t: FloatN) -> tuple[FloatN, FloatN, FloatN]:
         """float[n] and float[T, n] twice: what stands before the integral, and the factors under it at each t."""
-        r, log, _ = self._factors(theta)
+        r, log = self._factors(theta)
         inside = t[:, None] * r
         return 2 * r / (1 + r) * _amplitude(theta, log), (1 + inside) / (1 + r), self._absent(inside) / (1 + r)
 
@@ -219,16 +207,16 @@ class Product(_Relevance):
     K ∝ odd part of Π_i (1 + r_i x_i y_i), in which q_i = (1 − r_i) / (1 + r_i).
     """
 
-    alike = True
+    kind, alike = PRODUCT, True
 
     def diagonal(self, theta: FloatN, x: FloatN) -> FloatN:
         """See :class:`Part`."""
         return np.full(len(x), math.exp(theta[0]))
 
-    def _factors(self, theta: FloatN) -> tuple[FloatN, FloatN, FloatN]:
+    def _factors(self, theta: FloatN) -> tuple[FloatN, FloatN]:
         logit = theta[1] + theta[2:]
         r = 1 / (1 + np.exp(-logit))
-        return r, -np.logaddexp(0, logit) - np.log1p(r), -2 * r / (1 + r)
+        return r, -np.logaddexp(0, logit) - np.log1p(r)
 
     def _absent(self, inside: FloatN) -> FloatN:
         return 1 - inside
@@ -241,17 +229,17 @@ class Joint(_Relevance):
     K ∝ k(S,T) − k(S,Tᶜ) − k(Sᶜ,T) + k(Sᶜ,Tᶜ) with k(S,T) = Π_{i∈S∩T} (1 + r_i), in which q_i = 1 / (1 + r_i).
     """
 
-    alike = False
+    kind, alike = JOINT, False
 
     def diagonal(self, theta: FloatN, x: FloatN) -> FloatN:
         """See :class:`Part`."""
-        _, log, _ = self._factors(theta)
+        _, log = self._factors(theta)
         ends = np.exp((1 + x) / 2 @ log) + np.exp((1 - x) / 2 @ log)
         return np.asarray((ends - 2 * math.exp(log.sum())) * _amplitude(theta, log))
 
-    def _factors(self, theta: FloatN) -> tuple[FloatN, FloatN, FloatN]:
+    def _factors(self, theta: FloatN) -> tuple[FloatN, FloatN]:
         log = -np.logaddexp(0, theta[1] + theta[2:])
-        return np.expm1(-log), log, np.expm1(log)
+        return np.expm1(-log), log
 
     def _absent(self, inside: FloatN) -> FloatN:
         return np.ones_like(inside)

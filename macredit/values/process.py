@@ -9,9 +9,10 @@ from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import cho_solve, solve_triangular
 
-from macredit.rows import FloatN
+from macredit.rows import FloatN, IntN
 from macredit.values.answers import Answers
 from macredit.values.odd import Pairs
 from macredit.values.odd_kernels import Part
@@ -41,6 +42,13 @@ class Data:
     unit: float
     doubt: float = 4.0
     """Prior standard deviation of the logarithm of the factor on ``noise``."""
+
+    @cached_property
+    def players(self) -> npt.NDArray[np.uint8]:
+        """uint8[R, ceil(n / 8)]: the rows as bytes."""
+        from macredit.values.lacking_kernels import packed
+
+        return packed(self.x)
 
     @property
     def noisy(self) -> bool:
@@ -89,18 +97,23 @@ class Prior:
         ends = [0, *accumulate(len(part.start) for part in self.parts)]
         return [(part, self.theta[slice(*ends[i : i + 2])]) for i, part in enumerate(self.parts)]
 
+    @cached_property
+    def kinds(self) -> IntN:
+        """int[parts]."""
+        return np.array([part.kind for part in self.parts])
+
     def covariance(self, data: Data) -> FloatN:
         """float[R, R]: of the answers; only the lower triangle is meant."""
-        total = np.zeros((len(data.x), len(data.x)))
-        for start in range(0, len(total), BLOCK):
-            end = start + BLOCK
-            total[start:end, :end] = self.between(data.x[start:end], data.x[:end])
-        total[np.diag_indices(len(total))] += math.exp(self.theta[-1]) * data.noise + JITTER
-        return total
+        from macredit.values.prior_kernels import covariance
+
+        return np.asarray(covariance(self.kinds, self.theta, data.x, data.players, data.noise))
 
     def between(self, x: FloatN, y: FloatN) -> FloatN:
         """float[X, Y]: covariance of u between rows."""
-        return _sum([part.matrix(theta, x, y) for part, theta in self.pieces])
+        from macredit.values.lacking_kernels import packed
+        from macredit.values.prior_kernels import between
+
+        return np.asarray(between(self.kinds, self.theta, x, packed(x), y, packed(y)))
 
     def diagonal(self, x: FloatN) -> FloatN:
         """float[X]: variance of u at rows."""

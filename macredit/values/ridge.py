@@ -6,13 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from macredit.rows import FloatN
-from macredit.values.odd_kernels import nodes
+from macredit.values.odd_kernels import RIDGE, SIZE, nodes
 
 FREQUENCIES = np.array([0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0])
 """Of the sines that make up a curve f = Σ_k sin(ω_k ·), with independent amplitudes."""
@@ -56,6 +56,8 @@ class Ridge(_Curve):
     direction: FloatN
     """float[n]: a first guess of w."""
 
+    kind: ClassVar[int] = RIDGE
+
     @property
     def n(self) -> int:
         """Players."""
@@ -70,14 +72,6 @@ class Ridge(_Curve):
     def spread(self) -> FloatN:
         """Prior standard deviation."""
         return np.concatenate([[3.0, 0.7], np.ones(self.n)])
-
-    def gradient(self, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
-        """See :class:`Part`."""
-        power, angles = _powers(theta), self._angles(theta, x)
-        sines = np.sin(angles)
-        weighted = weight @ sines
-        by_w = x.T @ ((2 * weighted * power * np.cos(angles)) @ FREQUENCIES) / (2 * math.sqrt(self.n))
-        return np.concatenate([_by_powers(theta, power, weighted, sines), by_w])
 
     def _angles(self, theta: FloatN, x: FloatN) -> FloatN:
         return np.asarray(np.multiply.outer(x @ theta[2:] / (2 * math.sqrt(self.n)), FREQUENCIES))
@@ -96,6 +90,8 @@ class Size(_Curve):
 
     n: int
 
+    kind: ClassVar[int] = SIZE
+
     @property
     def start(self) -> FloatN:
         """Prior mean of log Σ b and of the log of the rate at which b falls."""
@@ -105,11 +101,6 @@ class Size(_Curve):
     def spread(self) -> FloatN:
         """Prior standard deviation."""
         return np.array([3.0, 0.7])
-
-    def gradient(self, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
-        """See :class:`Part`."""
-        sines = np.sin(self._angles(theta, x))
-        return _by_powers(theta, _powers(theta), np.asarray(weight @ sines), sines)
 
     def _angles(self, theta: FloatN, x: FloatN) -> FloatN:
         return np.asarray(np.multiply.outer(x.sum(axis=1) / (2 * math.sqrt(self.n)), FREQUENCIES))
@@ -127,13 +118,6 @@ def _powers(theta: FloatN) -> FloatN:
     """float[K]: the variance of each sine."""
     fall = np.exp(-FREQUENCIES * math.exp(theta[1]))
     return np.asarray(math.exp(theta[0]) * fall / fall.sum())
-
-
-def _by_powers(theta: FloatN, power: FloatN, weighted: FloatN, sines: FloatN) -> FloatN:
-    """float[2]: gradient in the parameters of the powers, for sines float[X, K] and their weighted sums."""
-    by_power = np.einsum("xk,xk->k", weighted, sines) * power
-    rate = FREQUENCIES * math.exp(theta[1])
-    return np.array([by_power.sum(), -by_power @ (rate - rate @ power / power.sum())])
 
 
 def _of_sines(w: FloatN) -> FloatN:

@@ -16,6 +16,10 @@ from macredit.values.ridge import Ridge, Size
 
 TUNING_ROWS = 400
 """Pairs that the prior is fitted to."""
+EVIDENCE = 1.4
+"""How much more evidence than (n + 2) log R a curve needs: pairwise games of 30 players and 100 answers reach 1.32."""
+TOLERANCE = 1e-4
+"""Relative gain in the density at which a fit ends."""
 STEP = 1e-3
 """Of the differences that stand for derivatives in the parameters."""
 
@@ -24,9 +28,9 @@ def tuned(data: Data) -> tuple[Prior, Prior | None]:
     """The better of two priors: what players share and their interactions, and these with a curve over a weighted sum.
 
     Each has the parameters of highest posterior density. The curve has n + 2 more; it must raise the log-likelihood
-    by (n + 2) log R, twice what the Bayesian information criterion asks (Schwarz 1978), because weights fitted to few
-    answers explain those alone. Answers of a few levels only bound the weights, so that many curves explain them all:
-    there the curve must also, fitted to two thirds of the answers, predict the others better.
+    by ``EVIDENCE`` (n + 2) log R, some three times what the Bayesian information criterion asks (Schwarz 1978), because
+    weights fitted to few answers explain those alone. Answers of a few levels only bound the weights, so that many
+    curves explain them all: there the curve must also, fitted to two thirds of the answers, predict the others better.
 
     Returns:
         The prior and, if it has a curve, the one like it that is fitted to the first two thirds.
@@ -35,20 +39,20 @@ def tuned(data: Data) -> tuple[Prior, Prior | None]:
     plain, loss = without_curve(data)
     parts = plain.parts
     bent, lower = maximised([*parts, Ridge(_direction(data))], data)
-    if lower + (n + 2) * math.log(len(data.odd)) >= loss:
+    if lower + EVIDENCE * (n + 2) * math.log(len(data.odd)) >= loss:
         return plain, None
     some = data.first(first_part(len(data.odd) - 1))
-    curve = maximised([*parts, Ridge(_direction(some))], some)[0]
-    if data.stepped and _missed(curve, some, data) >= _missed(maximised(parts, some)[0], some, data):
+    curve, _ = maximised([*parts, Ridge(_direction(some))], some)
+    if data.stepped and _missed(curve, some, data) >= _missed(plain, some, data):
         return plain, None
     return bent, curve
 
 
-def without_curve(data: Data) -> tuple[Prior, float]:
+def without_curve(data: Data, tolerance: float = TOLERANCE) -> tuple[Prior, float]:
     """What players share, what each adds, their interactions; see :func:`maximised`."""
     n = data.x.shape[1]
     parts: list[Part] = [Additive(n), Size(n), Product(n, 1.0), Joint(n, 2.0), Joint(n, n / 2)]
-    return maximised(parts if data.noisy else [*parts, White(n)], data)
+    return maximised(parts if data.noisy else [*parts, White(n)], data, tolerance)
 
 
 def first_part(rows: int) -> int:
@@ -62,33 +66,38 @@ def _missed(prior: Prior, known: Data, data: Data) -> float:
     return float(np.mean((Posterior(prior, known).at(data.x[others]) - data.odd[others]) ** 2))
 
 
-def maximised(parts: Sequence[Part], data: Data) -> tuple[Prior, float]:
-    """The parameters of highest posterior density (L-BFGS), and minus the logarithm of that density."""
+def maximised(parts: Sequence[Part], data: Data, tolerance: float = TOLERANCE) -> tuple[Prior, float]:
+    """The parameters of highest posterior density, and minus the logarithm of that density.
+
+    L-BFGS on z, the parameters in standard deviations from their prior mean: in these the density has no long axes.
+    """
     start, spread = _beliefs(parts, data)
 
-    def loss(theta: FloatN) -> tuple[float, FloatN]:
-        away = (theta - start) / spread
-        value, slope = minus_log_likelihood(Prior(parts, theta), data)
-        return value + 0.5 * float(away @ away), slope + away / spread
+    def loss(z: FloatN) -> tuple[float, FloatN]:
+        value, slope = minus_log_likelihood(Prior(parts, start + spread * z), data)
+        return value + 0.5 * float(z @ z), slope * spread + z
 
-    bounds = list(zip(start - 4 * spread, start + 4 * spread, strict=True))
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60, "ftol": 1e-6})
-    return Prior(parts, found.x), float(found.fun)
+    found = minimize(
+        loss,
+        np.zeros(len(start)),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-4.0, 4.0)] * len(start),
+        options={"maxiter": 60, "ftol": tolerance},
+    )
+    return Prior(parts, start + spread * found.x), float(found.fun)
 
 
 def minus_log_likelihood(prior: Prior, data: Data) -> tuple[float, FloatN]:
-    """½ uᵀ K⁻¹ u + ½ log det K, and its gradient ½ Σ (K⁻¹ − α αᵀ) ∘ ∂K with α = K⁻¹ u."""
-    factor = np.linalg.cholesky(prior.covariance(data))
-    lower, _ = lapack.dpotri(factor, lower=1)
-    weight = lower + lower.T
-    weight[np.diag_indices(len(weight))] *= 0.5
-    alpha = weight @ data.odd
-    weight -= np.outer(alpha, alpha)
-    weight *= 0.5
-    slopes = [part.gradient(theta, data.x, weight) for part, theta in prior.pieces]
-    by_noise = math.exp(prior.theta[-1]) * float(np.diagonal(weight) @ data.noise)
-    value = 0.5 * float(data.odd @ alpha) + float(np.log(np.diagonal(factor)).sum())
-    return value, np.concatenate([*slopes, [by_noise]])
+    """Of the answers, and its gradient."""
+    from macredit.values.prior_kernels import minus_log_density
+
+    # Fortran reads the lower triangle by its columns, as an upper one
+    upper, failed = lapack.dpotrf(prior.covariance(data).T, lower=0, overwrite_a=1)
+    if failed:
+        raise np.linalg.LinAlgError(f"row {failed} of a covariance of answers adds no variance")
+    inverse, _ = lapack.dpotri(upper, lower=0)
+    return minus_log_density(prior.kinds, prior.theta, data.x, data.players, data.noise, data.odd, upper.T, inverse.T)
 
 
 def widening(prior: Prior, data: Data) -> tuple[FloatN, float]:
