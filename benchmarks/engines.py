@@ -201,7 +201,7 @@ def ask_again(here: World, episode: Episode, ledger: Ledger) -> None:
 def timed(kind: str, model: str, episodes: int, repeats: int) -> Iterator[Row]:
     """What the machine's other work disturbs."""
     share, ratio = outside(kind, model, episodes, repeats)
-    how = f"{kind} {model}, {episodes} episodes in flight, median of {repeats}"
+    how = f"{kind} {Path(model).name}, {episodes} episodes in flight, median of {repeats}"
     yield Row("time outside the engine", percent, at_most(SHARE), None, share, how)
     yield Row("wall time, by all requests at once", times, None, None, ratio, how)
     gc.collect()  # an engine takes memory

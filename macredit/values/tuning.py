@@ -17,7 +17,7 @@ from macredit.values.ridge import Ridge, Size
 TUNING_ROWS = 400
 """Pairs that the prior is fitted to."""
 EVIDENCE = 1.4
-"""How much more evidence than (n + 2) log R a curve needs: pairwise games of 30 players and 100 answers reach 1.32."""
+"""How much more evidence than (n + 2) log R a curve needs; pairwise games of 30 players and 100 answers show 1.32."""
 TOLERANCE = 1e-4
 """Relative gain in the density at which a fit ends."""
 STEP = 1e-3
