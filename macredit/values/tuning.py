@@ -18,8 +18,8 @@ TUNING_ROWS = 400
 """Pairs that the prior is fitted to."""
 EVIDENCE = 1.4
 """How much more evidence than (n + 2) log R a curve needs; pairwise games of 30 players and 100 answers show 1.32."""
-TOLERANCE = 1e-4
-"""Relative gain in the density at which a fit ends."""
+TOLERANCE, FEW = 1e-4, 50
+"""Relative gain in the density at which a fit to few answers ends; R answers tell finer, (FEW / R)² times this."""
 STEP = 1e-3
 """Of the differences that stand for derivatives in the parameters."""
 
@@ -83,7 +83,7 @@ def maximised(parts: Sequence[Part], data: Data, tolerance: float = TOLERANCE) -
         jac=True,
         method="L-BFGS-B",
         bounds=[(-4.0, 4.0)] * len(start),
-        options={"maxiter": 60, "ftol": tolerance},
+        options={"maxiter": 60, "ftol": tolerance * min(1.0, FEW / len(data.odd)) ** 2},
     )
     return Prior(parts, start + spread * found.x), float(found.fun)
 
