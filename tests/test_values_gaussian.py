@@ -116,6 +116,12 @@ def test_the_likelihood_is_the_gaussian_one() -> None:
     np.testing.assert_allclose(slope, [-1.5, 0], atol=1e-6)
 
 
+def test_a_covariance_that_is_none_ends_a_fit() -> None:
+    data = Data(np.ones((1, N)), np.array([2.0]), np.array([-5.0]), 1.0)
+    with pytest.raises(np.linalg.LinAlgError, match="row 1 of a covariance"):
+        minus_log_likelihood(Prior([Additive(N)], np.zeros(2)), data)
+
+
 def random_game(n: int, seed: int) -> tuple[Callable[[BoolCN], Any], FloatN]:
     """Twenty groups of up to five players that add something when complete; phi shares it equally."""
     rng = np.random.default_rng(seed)

@@ -36,11 +36,11 @@ def test_covariance(n: int, alike: bool) -> None:
     expected = sum(sign * product(q, inside) for sign, inside in sets(x, y, alike))
     found = np.ones((6, 5))
     add_between(packed(x), packed(y), q, alike, 2.0, found)
-    np.testing.assert_allclose(found, 1 + 2 * expected, atol=1e-14)
+    np.testing.assert_allclose(found, 1 + 2 * expected, atol=1e-15)
     found = np.ones((6, 6))
     add_covariance(packed(x), q, alike, 2.0, found)
     expected = sum(sign * product(q, inside) for sign, inside in sets(x, x, alike))
-    np.testing.assert_allclose(found, 1 + np.tril(2 * expected), atol=1e-14)
+    np.testing.assert_allclose(found, 1 + np.tril(2 * expected), atol=1e-15)
 
 
 @pytest.mark.parametrize("alike", [True, False])

@@ -25,7 +25,7 @@ STAGES = (0.4, 0.6, 0.8, 1.0)
 TIMES, POOL = 10, 1000
 """For every pair that is asked for so many are chosen from, equally many of each size, and so many in all at most."""
 ROUGH = 1e-2
-"""The tolerance of a fit whose prior only chooses: finer ones choose no better."""
+"""In place of ``tuning.TOLERANCE`` where a prior only chooses: finer fits choose no better."""
 
 
 def batch(plan: Plan, answers: Answers) -> BoolCN:

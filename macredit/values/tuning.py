@@ -18,8 +18,8 @@ TUNING_ROWS = 400
 """Pairs that the prior is fitted to."""
 EVIDENCE = 1.4
 """How much more evidence than (n + 2) log R a curve needs; pairwise games of 30 players and 100 answers show 1.32."""
-TOLERANCE, FEW = 1e-4, 50
-"""Relative gain in the density at which a fit to few answers ends; R answers tell finer, (FEW / R)² times this."""
+TOLERANCE, COARSE_ROWS = 1e-4, 50
+"""Relative gain in the density at which a fit ends; of more than so many answers R, (COARSE_ROWS / R)² times that."""
 STEP = 1e-3
 """Of the differences that stand for derivatives in the parameters."""
 
@@ -30,7 +30,8 @@ def tuned(data: Data) -> tuple[Prior, Prior | None]:
     Each has the parameters of highest posterior density. The curve has n + 2 more; it must raise the log-likelihood
     by ``EVIDENCE`` (n + 2) log R, some three times what the Bayesian information criterion asks (Schwarz 1978), because
     weights fitted to few answers explain those alone. Answers of a few levels only bound the weights, so that many
-    curves explain them all: there the curve must also, fitted to two thirds of the answers, predict the others better.
+    curves explain them all: there the curve must also, fitted to two thirds of the answers, predict the others better
+    than the prior without one, whose parameters are fitted to all.
 
     Returns:
         The prior and, if it has a curve, the one like it that is fitted to the first two thirds.
@@ -83,7 +84,7 @@ def maximised(parts: Sequence[Part], data: Data, tolerance: float = TOLERANCE) -
         jac=True,
         method="L-BFGS-B",
         bounds=[(-4.0, 4.0)] * len(start),
-        options={"maxiter": 60, "ftol": tolerance * min(1.0, FEW / len(data.odd)) ** 2},
+        options={"maxiter": 60, "ftol": tolerance * min(1.0, COARSE_ROWS / len(data.odd)) ** 2},
     )
     return Prior(parts, start + spread * found.x), float(found.fun)
 
