@@ -45,13 +45,16 @@ def test_parts_against_brute_force(part: Part) -> None:
 
 def covariance(part: Part, theta: FloatN, x: FloatN) -> FloatN:
     """Compiled, of one part and answers without noise."""
-    return prior_kernels.covariance(np.array([part.kind]), np.append(theta, 0.0), x, packed(x), np.zeros(len(x)))
+    kinds, of_one, n = np.array([part.kind]), np.append(theta, 0.0), x.shape[1]
+    features = prior_kernels.features_of(kinds, of_one, x)
+    return prior_kernels.covariance(kinds, of_one, n, *features, packed(x), np.zeros(len(x)))
 
 
 def slopes(part: Part, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
     """Compiled, likewise."""
-    of_one = np.array([part.kind]), np.append(theta, 0.0), x, packed(x), np.zeros(len(x))
-    return prior_kernels.slopes(*of_one, weight)[:-1]
+    kinds, of_one = np.array([part.kind]), np.append(theta, 0.0)
+    features = prior_kernels.features_of(kinds, of_one, x)
+    return prior_kernels.slopes(kinds, of_one, x, *features, packed(x), np.zeros(len(x)), weight)[:-1]
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)

@@ -65,4 +65,4 @@ def chosen(posterior: Posterior, x: FloatN, count: int) -> IntN:
     seen = np.ascontiguousarray(solve_triangular(posterior.factor, between, lower=True, check_finite=False))
     told = prior.readout(x) - seen.T @ known
     variance = prior.diagonal(x) - (seen**2).sum(axis=0)
-    return greedy(prior.kinds, prior.theta, x, packed(x), seen, told, variance, count)
+    return greedy(prior.kinds, prior.theta, *prior.features(x), packed(x), seen, told, variance, count)

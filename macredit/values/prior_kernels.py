@@ -19,58 +19,6 @@ from macredit.values.ridge import FREQUENCIES
 
 
 @compiled()
-def covariance(kinds: IntN, theta: FloatN, x: FloatN, players: Bytes, noise: FloatN) -> FloatN:
-    """float[R, R]: of the answers; only the lower triangle is meant.
-
-    Args:
-        kinds: int[parts].
-        theta: float[parameters].
-        x: float[R, n], distinct rows of ±1.
-        players: the same as bytes.
-        noise: float[R], variances before their factor.
-    """
-    rows, n = x.shape
-    features, powers = features_of(kinds, theta, x)
-    out, at = np.zeros((rows, rows)), 0
-    for i in range(rows):
-        for j in range(i + 1):
-            out[i, j] = _product(features, i, powers, features, j)
-        out[i, i] += math.exp(theta[-1]) * noise[i] + JITTER
-    for kind in kinds:
-        part, at = _next(kind, theta, n, at)
-        if kind in (PRODUCT, JOINT):
-            log, _, level = _relevance(kind, part)
-            add_covariance(players, np.exp(log), kind == PRODUCT, level, out)
-        elif kind == WHITE:
-            for i in range(rows):
-                out[i, i] += math.exp(part[0])
-    return out
-
-
-@compiled()
-def between(kinds: IntN, theta: FloatN, x: FloatN, x_players: Bytes, y: FloatN, y_players: Bytes) -> FloatN:
-    """float[X, Y]: covariance of u between rows, without noise; arguments as of :func:`covariance`."""
-    n, at = x.shape[1], 0
-    x_features, powers = features_of(kinds, theta, x)
-    y_features, _ = features_of(kinds, theta, y)
-    out = np.empty((len(x), len(y)))
-    for i in range(len(x)):
-        for j in range(len(y)):
-            out[i, j] = _product(x_features, i, powers, y_features, j)
-    for kind in kinds:
-        part, at = _next(kind, theta, n, at)
-        if kind in (PRODUCT, JOINT):
-            log, _, level = _relevance(kind, part)
-            add_between(x_players, y_players, np.exp(log), kind == PRODUCT, level, out)
-        elif kind == WHITE:
-            ones, variance = np.ones(n), math.exp(part[0])
-            for i in range(len(x)):
-                for j in range(len(y)):  # equal and opposite rows have a product of ±n
-                    out[i, j] += variance * math.trunc(_product(x, i, ones, y, j) / n)
-    return out
-
-
-@compiled()
 def features_of(kinds: IntN, theta: FloatN, x: FloatN) -> tuple[FloatN, FloatN]:
     """float[R, F] and float[F]: what the parts that are Σ_f power_f g_f(x) g_f(y) consist of, one after the other."""
     rows, n = x.shape
@@ -100,18 +48,50 @@ def features_of(kinds: IntN, theta: FloatN, x: FloatN) -> tuple[FloatN, FloatN]:
 
 
 @compiled()
+def covariance(
+    kinds: IntN, theta: FloatN, n: int, features: FloatN, powers: FloatN, players: Bytes, noise: FloatN
+) -> FloatN:
+    """float[R, R]: of the answers; only the lower triangle is meant.
+
+    Args:
+        kinds: int[parts].
+        theta: float[parameters].
+        n: players.
+        features: float[R, F], of :func:`features_of` at distinct rows of ±1.
+        powers: float[F], likewise.
+        players: the rows as bytes.
+        noise: float[R], variances before their factor.
+    """
+    rows = len(features)
+    out, at = np.zeros((rows, rows)), 0
+    for i in range(rows):
+        for j in range(i + 1):
+            out[i, j] = _product(features, i, powers, features, j)
+        out[i, i] += math.exp(theta[-1]) * noise[i] + JITTER
+    for kind in kinds:
+        part, at = _next(kind, theta, n, at)
+        if kind in (PRODUCT, JOINT):
+            log, _, level = _relevance(kind, part)
+            add_covariance(players, np.exp(log), kind == PRODUCT, level, out)
+        elif kind == WHITE:
+            for i in range(rows):
+                out[i, i] += math.exp(part[0])
+    return out
+
+
+@compiled()
 def add_row(
     kinds: IntN, theta: FloatN, n: int, features: FloatN, powers: FloatN, players: Bytes, i: int, out: FloatN
 ) -> None:
     """Adds to ``out``, float[R], the covariance of u at row i with u at each of R distinct rows.
 
     Args:
-        kinds: as of :func:`covariance`.
-        theta: likewise.
-        n: players.
-        features: float[R, F], of :func:`features_of`.
-        powers: float[F], likewise.
-        players: uint8[R, bytes].
+        kinds: this and the next five as of :func:`covariance`.
+        theta: see there.
+        n: see there.
+        features: see there.
+        powers: see there.
+        players: see there.
         i: the row.
         out: see above; at i itself it lacks the part of kind ``WHITE``.
     """
@@ -126,10 +106,29 @@ def add_row(
 
 
 @compiled()
-def slopes(kinds: IntN, theta: FloatN, x: FloatN, players: Bytes, noise: FloatN, weight: FloatN) -> FloatN:
-    """float[parameters]: of Σ weight ∘ covariance; ``weight`` is float[R, R], symmetric."""
+def slopes(
+    kinds: IntN,
+    theta: FloatN,
+    x: FloatN,
+    features: FloatN,
+    powers: FloatN,
+    players: Bytes,
+    noise: FloatN,
+    weight: FloatN,
+) -> FloatN:
+    """float[parameters]: of Σ weight ∘ covariance.
+
+    Args:
+        kinds: this and all but two of the others as of :func:`covariance`.
+        theta: see there.
+        x: float[R, n], the rows.
+        features: see there.
+        powers: see there.
+        players: see there.
+        noise: see there.
+        weight: float[R, R], symmetric.
+    """
     rows, n = x.shape
-    features, powers = features_of(kinds, theta, x)
     weighted, by_power = _weighted(weight, features, powers)
     trace, by_noise = 0.0, 0.0
     for i in range(rows):
@@ -164,30 +163,16 @@ def slopes(kinds: IntN, theta: FloatN, x: FloatN, players: Bytes, noise: FloatN,
 
 
 @compiled()
-def minus_log_density(
-    kinds: IntN,
-    theta: FloatN,
-    x: FloatN,
-    players: Bytes,
-    noise: FloatN,
-    odd: FloatN,
-    factor: FloatN,
-    inverse: FloatN,
-) -> tuple[float, FloatN]:
-    """½ uᵀ K⁻¹ u + ½ log det K of the answers, and its gradient ½ Σ (K⁻¹ − α αᵀ) ∘ ∂K with α = K⁻¹ u.
+def minus_log_density(odd: FloatN, factor: FloatN, inverse: FloatN) -> tuple[float, FloatN]:
+    """½ uᵀ K⁻¹ u + ½ log det K of the answers u, and its slope in K, ½ (K⁻¹ − α αᵀ) with α = K⁻¹ u.
 
     Args:
-        kinds: these and the next four as of :func:`covariance`.
-        theta: see there.
-        x: see there.
-        players: see there.
-        noise: see there.
-        odd: float[R], the answers u.
+        odd: float[R], u.
         factor: float[R, R], the lower triangle L with L Lᵀ = K.
         inverse: float[R, R], the lower triangle of K⁻¹.
     """
     rows, value = len(odd), 0.0
-    alpha, weight = np.zeros(rows), np.empty((rows, rows))
+    alpha, slope = np.zeros(rows), np.empty((rows, rows))
     for i in range(rows):
         for j in range(i):
             alpha[i] += inverse[i, j] * odd[j]
@@ -196,8 +181,8 @@ def minus_log_density(
     for i in range(rows):
         value += math.log(factor[i, i]) + 0.5 * odd[i] * alpha[i]
         for j in range(i + 1):
-            weight[i, j] = weight[j, i] = 0.5 * (inverse[i, j] - alpha[i] * alpha[j])
-    return value, slopes(kinds, theta, x, players, noise, weight)
+            slope[i, j] = slope[j, i] = 0.5 * (inverse[i, j] - alpha[i] * alpha[j])
+    return value, slope
 
 
 @compiled()

@@ -106,14 +106,18 @@ class Prior:
         """float[R, R]: of the answers; only the lower triangle is meant."""
         from macredit.values.prior_kernels import covariance
 
-        return np.asarray(covariance(self.kinds, self.theta, data.x, data.players, data.noise))
+        kinds, theta, n = self.kinds, self.theta, data.x.shape[1]
+        return np.asarray(covariance(kinds, theta, n, *self.features(data.x), data.players, data.noise))
+
+    def features(self, x: FloatN) -> tuple[FloatN, FloatN]:
+        """float[X, F] and float[F]: see :func:`macredit.values.prior_kernels.features_of`."""
+        from macredit.values.prior_kernels import features_of
+
+        return features_of(self.kinds, self.theta, x)
 
     def between(self, x: FloatN, y: FloatN) -> FloatN:
         """float[X, Y]: covariance of u between rows."""
-        from macredit.values.lacking_kernels import packed
-        from macredit.values.prior_kernels import between
-
-        return np.asarray(between(self.kinds, self.theta, x, packed(x), y, packed(y)))
+        return _sum([part.matrix(theta, x, y) for part, theta in self.pieces])
 
     def diagonal(self, x: FloatN) -> FloatN:
         """float[X]: variance of u at rows."""
