@@ -75,7 +75,7 @@ def curve(n: int, rng: np.random.Generator) -> Game:
     """Success rises with the sum of skills, some negative, along a logistic curve."""
     skill = rng.integers(1, 21, n)
     skill = np.where(rng.random(n) < 0.2, -(skill // 2), skill)
-    total = skill[skill > 0].sum()
+    total = max(skill[skill > 0].sum(), 1)
     return _of_sums(n, skill, lambda x: 1 / (1 + np.exp(-(x - 0.5 * total) / (0.12 * total))))
 
 

@@ -98,7 +98,7 @@ def _covered(
         asked = rollouts(game, np.random.default_rng([seed, 1])) if noise else game
         watch = Watch(game.shapley) if watched else None
         if shared:
-            found = _on_shared_tasks(game, budget, seed)
+            found = on_shared_tasks(Tasks(table_of(game)), n, budget, seed)
         else:
             found = estimate(asked, n, budget, seed, method=method, noise=noise, stop=watch)
         interval = found.interval(LEVEL, anytime=watched)
@@ -134,12 +134,13 @@ class Tasks:
 def _ours(game: Game, budget: int, shared: bool, seed: int) -> FloatN:
     if not shared:
         return estimate(rollouts(game, np.random.default_rng([seed, 2])), game.n, budget, seed, noise=True).values
-    return _on_shared_tasks(game, budget, seed).values
+    return on_shared_tasks(Tasks(table_of(game)), game.n, budget, seed).values
 
 
-def _on_shared_tasks(game: Game, budget: int, seed: int) -> Estimate:
-    players = tuple(map(str, range(game.n)))
-    scoring = Scoring(players, Tasks(table_of(game)), seed)
+def on_shared_tasks(tasks: Tasks, n: int, budget: int, seed: int) -> Estimate:
+    """Ours, from rollouts of coalitions on tasks that they have in common."""
+    players = tuple(map(str, range(n)))
+    scoring = Scoring(players, tasks, seed)
     return scoring.estimates([index_of("shapley", players)], budget)["shapley"]
 
 

@@ -127,3 +127,13 @@ def test_strict_fails_where_a_must_is_not_met(
     assert values.main(["--quick"]) == 0
     with pytest.raises(SystemExit):
         values.main(["--only", "chess"])
+
+
+def test_the_chance_of_scores_on_tasks() -> None:
+    told = module("values_told")
+    noted = told.Scores()
+    for task, mask, score in ((1, 1, 0.0), (1, 2, 1.0), (1, 3, 1.0), (2, 3, 0.0)):
+        noted.add(task, mask, score)
+    tables = np.array([[0.0, 0.2, 0.5, 0.6], [0.0, 0.5, 0.2, 0.6]])
+    # task 1: too hard for {0}, not for {1}; task 2: too hard for both together. The other way round it cannot be
+    np.testing.assert_allclose(np.exp(noted.log_chance(tables)), [0.3 * 0.4, told.LEAST * 0.4])

@@ -177,7 +177,8 @@ def _show(indices: Sequence[Index], found: Estimates, core: Mapping[str, Any]) -
     others = [index for index in indices if index not in per_player]
     title = f"{len(first.values) if per_player else len(indices[0].players)} players, {first.evaluations:,} evaluations"
     if per_player:
-        table = Table("player", title=f"{title} ({first.method}: {first.why})")
+        show(f"{title} ({first.method}: {first.why})")
+        table = Table("player")
         for index in per_player:
             table.add_column(index.name, justify="right", no_wrap=True)
         cells = [_cells(found[index.name]) for index in per_player]
@@ -185,7 +186,8 @@ def _show(indices: Sequence[Index], found: Estimates, core: Mapping[str, Any]) -
             table.add_row(safe(name), *row)
         show(table)
     for index in others:
-        table = Table(index.name, "value", title=title)
+        show(title)
+        table = Table(index.name, "value")
         for label, cell in _once(index, zip(index.labels, _cells(found[index.name]), strict=True)):
             table.add_row(safe(label), cell)
         show(table)
