@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -31,3 +32,23 @@ def progress(what: str, total: int | None, done: int = 0) -> Iterator[Tick]:
                 console.print(f"{what} {bar.tasks[0].completed:.0f}/{total}: {note}", markup=False, soft_wrap=True)
 
         yield tick
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Says so when the first kernel is compiled, which only the first run of an installation waits for."""
+    from numba.core import event
+
+    class Listener(event.Listener):
+        said = False
+
+        def on_start(self, event: Any) -> None:
+            if not self.said:
+                Console(stderr=True, soft_wrap=True).print("compiling kernels, once for this installation")
+            self.said = True
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Listener()):
+        yield

@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
 from macredit.cli import main
+from macredit.progress import compiling
 from macredit.values.log import read_log
 
 GAME = {"players": ["a", "b", "c"], "worths": {"": 0, "a": 1, "b": 1, "c": 0, "a,b": 3, "a,c": 1, "b,c": 1, "a,b,c": 4}}
@@ -198,6 +200,18 @@ def test_fewer_evaluations_than_coalitions(capsys: pytest.CaptureFixture[str]) -
     np.testing.assert_allclose(got["values"]["shapley"], 1, atol=1e-6)
     assert got["evaluations"] <= 24
     assert "ask for 'shapley' alone" in refused(capsys, 2, *asked, "--index", "shapley,banzhaf")
+
+
+def test_who_waits_for_a_compiler_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = numba.njit(lambda x: x + 1), numba.njit(lambda x: x + 2)
+    with compiling():
+        assert one(two(1)) == 4
+    assert capsys.readouterr().err == "compiling kernels, once for this installation\n"
+    with compiling():
+        one(1)  # is compiled
+    three = numba.njit(lambda x: x + 3)
+    assert three(1) == 4  # nobody listens any more
+    assert capsys.readouterr().err == ""
 
 
 def test_failures_outside_keep_what_was_scored(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -175,9 +175,8 @@ def _show(indices: Sequence[Index], found: Estimates, core: Mapping[str, Any]) -
     first = found[indices[0].name]
     per_player = [index for index in indices if index.labels == list(index.players)]
     others = [index for index in indices if index not in per_player]
-    title = f"{len(first.values) if per_player else len(indices[0].players)} players, {first.evaluations:,} evaluations"
+    show(f"{len(indices[0].players)} players, {first.evaluations:,} evaluations ({first.method}: {first.why})")
     if per_player:
-        show(f"{title} ({first.method}: {first.why})")
         table = Table("player")
         for index in per_player:
             table.add_column(index.name, justify="right", no_wrap=True)
@@ -186,7 +185,6 @@ def _show(indices: Sequence[Index], found: Estimates, core: Mapping[str, Any]) -
             table.add_row(safe(name), *row)
         show(table)
     for index in others:
-        show(title)
         table = Table(index.name, "value")
         for label, cell in _once(index, zip(index.labels, _cells(found[index.name]), strict=True)):
             table.add_row(safe(label), cell)
