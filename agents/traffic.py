@@ -145,13 +145,15 @@ class _Pool(openai.DefaultAsyncHttpxClient):
                     await response.aclose()
         except TimeoutError:
             raise _HTTPX.ReadTimeout("", request=request) from None
-        about: dict[str, Any] = {"headers": response.headers, "extensions": response.extensions}
+        unpacked = [item for item in response.headers.multi_items() if item[0] != "content-encoding"]
+        about: dict[str, Any] = {"headers": unpacked, "extensions": response.extensions}
         return type(response)(response.status_code, content=body, request=request, **about)
 
 
 async def _read(response: Any) -> bytes:
+    """Unpacked piece by piece, so that a small answer cannot become a large one."""
     body = bytearray()
-    async for part in response.aiter_raw():
+    async for part in response.aiter_bytes():
         body += part
         if len(body) > _MOST:
             raise TooLongError

@@ -1,6 +1,7 @@
 """A model behind a server, against a real server on this machine."""
 
 import contextlib
+import gzip
 import json
 import re
 import socket
@@ -93,6 +94,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
+        if text.startswith(b"\x1f\x8b"):
+            self.send_header("Content-Encoding", "gzip")
         self.send_header("Retry-After-Ms", "5")
         self.end_headers()
         self.wfile.write(text)
@@ -300,6 +303,7 @@ KEY = "sk-secret"
         (completion("\ud800"), "GarbageError", "half a character"),
         ((200, b"[" * 100_000 + b"]" * 100_000), "GarbageError", "no JSON"),
         ((200, b" " * (17 << 20)), "GarbageError", "answers without end; expected at most 16 MiB"),
+        ((200, gzip.compress(b" " * (17 << 20))), "GarbageError", "answers without end; expected at most 16 MiB"),
         (completion("", usage={"prompt_tokens": -5, "completion_tokens": 1}), "GarbageError", "counts tokens as .*-5"),
         (completion("", usage={"prompt_tokens": 5, "completion_tokens": True}), "GarbageError", "counts tokens as"),
         (completion("", usage={"prompt_tokens": 10**400, "completion_tokens": 1}), "GarbageError", "counts tokens as"),
@@ -320,6 +324,15 @@ def test_a_failed_call_is_its_typed_failure(
     assert KEY not in str(error)
     server.reply = last_word
     assert ask(policy, [asked()])[0].text == "hello"  # the next call is none the worse
+
+
+def test_a_packed_answer_is_unpacked(server: Server) -> None:
+    def packed(body: dict[str, Any]) -> Answer:
+        status, text = last_word(body)
+        return status, gzip.compress(text)
+
+    server.reply = packed
+    assert ask(server.policy(), [asked()])[0].text == "hello"
 
 
 def test_a_slow_server_times_out(server: Server) -> None:
