@@ -137,6 +137,7 @@ class _Pool(openai.DefaultAsyncHttpxClient):
         self._next = turn + self._gap
         await asyncio.sleep(turn - now)
         try:
+            request.headers["Accept-Encoding"] = "gzip"  # others make more of a few bytes
             async with asyncio.timeout(request.extensions["timeout"]["read"]):
                 response = await super().send(request, **{**how, "stream": True})
                 try:
@@ -145,7 +146,7 @@ class _Pool(openai.DefaultAsyncHttpxClient):
                     await response.aclose()
         except TimeoutError:
             raise _HTTPX.ReadTimeout("", request=request) from None
-        unpacked = [item for item in response.headers.multi_items() if item[0] != "content-encoding"]
+        unpacked = [(name, value) for name, value in response.headers.raw if name.lower() != b"content-encoding"]
         about: dict[str, Any] = {"headers": unpacked, "extensions": response.extensions}
         return type(response)(response.status_code, content=body, request=request, **about)
 

@@ -4,7 +4,8 @@
 
 It knows the four families and how they draw their games, and how a task decides who solves it. Of all estimates from
 the scores that ours are made from, the mean of the games by their likelihood given these scores has the least expected
-squared error; here of 80,000 games drawn beforehand. Ours is told nothing but the scores. Two minutes.
+squared error; 80,000 games drawn beforehand stand for all, so that the error printed is a little above that. Ours is
+told nothing but the scores. Two minutes.
 """
 
 from __future__ import annotations

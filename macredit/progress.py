@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,7 +45,7 @@ def compiling() -> Iterator[None]:
 
         def on_start(self, event: Any) -> None:
             if not self.said:
-                Console(stderr=True, soft_wrap=True).print("compiling kernels, once for this installation")
+                print("compiling kernels, once for this installation", file=sys.stderr)  # above a bar
             self.said = True
 
         def on_end(self, event: Any) -> None:

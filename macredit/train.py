@@ -65,11 +65,11 @@ def train(
             run.evaluate()
         with (
             progress("training", t.steps, run.step) as tick,
-            Ahead(run.rollout, run.step, t.steps, t.staleness) as ahead,
+            Ahead(run.make, run.step, t.steps, t.staleness) as ahead,
         ):
             while run.step < t.steps:
                 begun = perf_counter()
-                batch = ahead.take()
+                batch = run.credited(ahead.take())
                 learned = run.learn(batch.credits)
                 ahead.wait()
                 handed = run.hand_over()
@@ -83,17 +83,23 @@ def train(
 
 
 @dataclass(frozen=True)
-class Batch:
-    """What one step learns from."""
+class Collected:
+    """The episodes of one step."""
 
     episodes: Sequence[Episode]
+    ledger: Ledger
+    """What they cost, and the replays behind their credit."""
+    staleness: int
+    """How many updates were missing in the weights that spoke, of those that came before this step's."""
+
+
+@dataclass(frozen=True)
+class Batch(Collected):
+    """What one step learns from."""
+
     credits: Credits
     whatif: WhatIf
     """The replays behind the credits."""
-    ledger: Ledger
-    """What both cost."""
-    staleness: int
-    """How many updates were missing in the weights that spoke, of those that came before this step's."""
 
 
 @dataclass
@@ -129,6 +135,12 @@ class Run:
 
     def _check_staleness(self) -> None:
         if self.config.train.staleness:
+            if self.critic is not None and "replay" in self.method.needs:
+                raise UserError(
+                    f"staleness is {self.config.train.staleness}, but {self.method.name} asks for replays, which come "
+                    "with a step's episodes, and for a critic, which has to have learned from the steps before; leave "
+                    "staleness at 0"
+                )
             for name, learner in self.learners.items():
                 if not isinstance(learner.policy, HandsOver):
                     raise UserError(
@@ -138,15 +150,17 @@ class Run:
 
     # -- the stages ---------------------------------------------------------------------------------------------------
 
-    def rollout(self, step: int) -> Batch:
-        """A step's episodes and the credit for them, all with the weights handed over last."""
-        staleness, ledger = step - self.step, Ledger()
-        episodes = self.collect(step, ledger)
-        return Batch(episodes, *self.credit(episodes, ledger), ledger, staleness)
+    def make(self, step: int) -> Collected:
+        """What can be had of a step before the one before it is learned: with a critic, not the credit."""
+        collected = self.collect(step)
+        return collected if self.critic is not None else self.credited(collected)
 
-    def collect(self, step: int, ledger: Ledger) -> list[Episode]:
-        """A step's episodes; a task that comes again has the same instance and new members of its group."""
-        t = self.config.train
+    def collect(self, step: int) -> Collected:
+        """A step's episodes, with the weights handed over last.
+
+        A task that comes again has the same instance and new members of its group.
+        """
+        t, staleness, ledger = self.config.train, step - self.step, Ledger()
         again, first = divmod(step * t.tasks, t.pool) if t.pool else (0, step * t.tasks)
         names = [f"t{first + i}" for i in range(t.tasks)]
 
@@ -155,17 +169,21 @@ class Run:
             return [Plan(f"{name}-{g}", Key(t.seed, name, g)) for name in names for g in members]
 
         fanout: Fanout = {int(turn): n for turn, n in t.fanout.items()} if t.fanout else "auto"
-        return collect(self.world, self.method.needs, plans, t.group, fanout, ledger)
+        episodes = collect(self.world, self.method.needs, plans, t.group, fanout, ledger)
+        return Collected(episodes, ledger, staleness)
 
-    def credit(self, episodes: Sequence[Episode], ledger: Ledger) -> tuple[Credits, WhatIf]:
+    def credited(self, made: Collected) -> Batch:
         """Who earned the reward: the method's credits and advantages, and the replays behind them."""
+        if isinstance(made, Batch):
+            return made
         chosen = self.config.method
         whatif = WhatIf(
-            episodes, self.world if "replay" in self.method.needs else None, absence=chosen.absence,
-            players=chosen.players, replicates=chosen.replicates, ledger=ledger, critic=self.critic,
+            made.episodes, self.world if "replay" in self.method.needs else None, absence=chosen.absence,
+            players=chosen.players, replicates=chosen.replicates, ledger=made.ledger, critic=self.critic,
         )  # fmt: skip
-        rows = rows_of(episodes, getattr(self.settings, "invalid_penalty", 0.0))
-        return self.method.run(rows, self.settings, whatif), whatif
+        rows = rows_of(made.episodes, getattr(self.settings, "invalid_penalty", 0.0))
+        credits = self.method.run(rows, self.settings, whatif)
+        return Batch(made.episodes, made.ledger, made.staleness, credits, whatif)
 
     def learn(self, credits: Credits) -> dict[str, Any]:
         """One update of each policy on its own rows, and of the critic on all: their credit is computed without it."""

@@ -97,6 +97,7 @@ class Handler(BaseHTTPRequestHandler):
         if text.startswith(b"\x1f\x8b"):
             self.send_header("Content-Encoding", "gzip")
         self.send_header("Retry-After-Ms", "5")
+        self.send_header("X-By", "Jos\u00e9")
         self.end_headers()
         self.wfile.write(text)
 

@@ -32,6 +32,7 @@ TABLES = {"*": {"kind": "table", "replies": ["help", "pass"]}, "planner": {"kind
 HF = {"kind": "hf", "model": "tiny", "lora": {"rank": 4}, "max_tokens": 2}
 TINY = {**TABLES, "a": HF, "b": HF}
 PLANNER = (AgentConfig("planner", trainable=False),)
+VALUED = MethodConfig("c3", settings={"variant": "value_assisted"})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,9 +51,10 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def config(policies: Any = TABLES, method: str = "dr_mas", agents: Any = PLANNER, **train_: Any) -> RunConfig:
+def config(policies: Any = TABLES, method: Any = "dr_mas", agents: Any = PLANNER, **train_: Any) -> RunConfig:
     t = TrainConfig(**{"steps": 3, "tasks": 2, "group": 8, "evaluate_tasks": 0, "save_every": 2, **train_})
-    return RunConfig({"name": "coalition_v0", "preset": "glove"}, policies, agents, MethodConfig(method), t)
+    chosen = MethodConfig(method) if isinstance(method, str) else method
+    return RunConfig({"name": "coalition_v0", "preset": "glove"}, policies, agents, chosen, t)
 
 
 def without_time(row: Any) -> Any:
@@ -113,6 +115,46 @@ def test_language_models_learn_the_same(tmp_path: Path) -> None:
     assert all(weights(tmp_path / "there", agent) == weights(tmp_path / "here", agent) for agent in "abc")
 
 
+def test_critics_read_models_where_they_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the learner died since it was read last."""
+    torch = pytest.importorskip("torch")
+    from macredit.train import Run
+
+    torch.set_num_threads(1)
+    own = config(TINY, VALUED)
+    expected = trained(own, tmp_path / "here", None)
+    assert set(expected[-1]["critic"]) == {"planner", "a", "b", "c"}
+    with worlds(own, RayConfig(workers=2)) as (world, _):
+        inner: Any = world.elsewhere
+
+        class Kills(Run):
+            def credited(self, made: Any) -> Any:
+                if self.step == 2:
+                    os.kill(pid_of(inner._company.learners["a"].seat.actor), signal.SIGKILL)
+                return super().credited(made)
+
+        monkeypatch.setattr("macredit.train.Run", Kills)
+        found = train(world, own, tmp_path / "there")
+    for row, here in zip(found, expected, strict=True):
+        assert row["reward"] == here["reward"]
+        for name, quality in here["critic"].items():
+            assert row["critic"][name]["loss"] == pytest.approx(quality["loss"], rel=1e-4)
+
+
+def test_a_frozen_model_has_no_critic_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    for frozen in (HF, {**HF, "engine": "copy"}):
+        with pytest.raises(UserError, match="policy 'planner' is frozen and its model in the processes that play"):
+            trained(config({**TABLES, "planner": frozen}, VALUED), tmp_path, RayConfig(workers=1))
+
+
+def test_critics_of_rollouts_that_run_ahead_are_the_same_whoever_plays_them(tmp_path: Path) -> None:
+    own = config(method=VALUED, staleness=1)
+    expected = trained(own, tmp_path / "one", RayConfig(workers=1))
+    assert [any("no value of the critic" in text for text in row["warnings"]) for row in expected] == [1, 0, 0]
+    assert trained(own, tmp_path / "two", RayConfig(workers=2)) == expected
+
+
 def test_rollouts_that_run_ahead_are_the_same_whoever_plays_them(tmp_path: Path) -> None:
     own = config(staleness=1, steps=4)
     expected = trained(own, tmp_path / "one", RayConfig(workers=1))
@@ -171,11 +213,11 @@ def test_a_worker_killed_from_outside_is_replaced_with_the_newest_weights(tmp_pa
         company = inner._company
 
         class Kills(Run):
-            def collect(self, step: int, ledger: Ledger) -> Any:
+            def collect(self, step: int) -> Any:
                 if step == 2:
                     for seat in company.workers:
                         os.kill(pid_of(seat.actor), signal.SIGKILL)
-                return super().collect(step, ledger)
+                return super().collect(step)
 
         monkey = pytest.MonkeyPatch()
         monkey.setattr("macredit.train.Run", Kills)

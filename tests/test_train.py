@@ -16,7 +16,6 @@ from macredit.credit import METHODS
 from macredit.envs import make_env
 from macredit.episode import write_episodes
 from macredit.errors import UserError
-from macredit.ledger import Ledger
 from macredit.rollout import World, play, tasks_of
 from macredit.train import Run, noted, train
 from macredit.whatif import WhatIf
@@ -65,7 +64,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path: Path, kind: str) -> 
     broken = Run(world_of(own), own, tmp_path / "broken")
     broken.begin()
     for _ in range(3):  # a checkpoint after step 2, then the run dies after step 3
-        batch = broken.rollout(broken.step)
+        batch = broken.credited(broken.collect(broken.step))
         broken.record(batch, broken.learn(batch.credits), {}, 1.0, lambda *_, **__: None)
         if broken.due(own.train.save_every):
             broken.save()
@@ -138,7 +137,7 @@ def test_a_pool_of_tasks_comes_again_with_new_members(tmp_path: Path) -> None:
     names = []
     for step in range(3):
         run.step = step
-        names.append([e.id for e in run.collect(run.step, Ledger())])
+        names.append([e.id for e in run.collect(run.step).episodes])
     assert names[0] == [f"t{t}-{g}" for t in range(4) for g in range(2)]
     assert names[1] == [f"t{t}-{g}" for t in range(4, 8) for g in range(2)]
     assert names[2] == [f"t{t}-{g}" for t in range(4) for g in (2, 3)]

@@ -13,10 +13,9 @@ import pytest
 
 from macredit.cli import main, world_of
 from macredit.config import AgentConfig, MethodConfig, RunConfig, TrainConfig
-from macredit.credit import credit
-from macredit.elsewhere import Elsewhere
+from macredit.credit import METHODS, credit
 from macredit.errors import UserError
-from macredit.learn.team_critic import TeamCritic, critic_in, critic_of
+from macredit.learn.team_critic import TeamCritic, critic_of
 from macredit.policy import Policy
 from macredit.train import Run, train
 from macredit.whatif import WhatIf
@@ -52,10 +51,10 @@ def test_tables_learn_and_so_does_their_critic(tmp_path: Path) -> None:
 def test_a_steps_returns_are_not_in_their_own_baseline(tmp_path: Path) -> None:
     own = config()
     run = Run(world_of(own), own, tmp_path)
-    run.learn(run.rollout(0).credits)
+    run.learn(run.credited(run.collect(0)).credits)
     assert run.critic is not None
     run.critic.save(tmp_path)
-    run.step, batch = 1, run.rollout(1)
+    run.step, batch = 1, run.credited(run.collect(1))
     run.learn(batch.credits)
     before = TeamCritic({})
     before.load(tmp_path)
@@ -80,17 +79,35 @@ def test_a_killed_run_resumes_with_the_same_critic(tmp_path: Path, own: RunConfi
     assert (broken / "checkpoints" / "step-000004" / "critic.safetensors").exists()
 
 
-def test_a_run_that_looks_ahead_has_no_critic(tmp_path: Path) -> None:
-    own = config(staleness=1)
-    with pytest.raises(UserError, match="staleness is 1, but the method's settings ask for a critic"):
+@pytest.mark.slow
+def test_who_looks_ahead_asks_the_critic_once_it_has_learned(tmp_path: Path) -> None:
+    served = {"*": {**TINY["*"], "engine": "copy"}}
+    now, ahead, again = (config(served, tasks=1, group=4, staleness=n) for n in (0, 1, 1))
+    rows = [train(world_of(own), own, tmp_path / str(n)) for n, own in enumerate((now, ahead, again))]
+    assert [row["staleness"] for row in rows[1]] == [0, 1, 1, 1]
+    unknown = [n for n, row in enumerate(rows[1]) if any("no value of the critic" in text for text in row["warnings"])]
+    assert unknown == [0]  # the second step was played before the first was learned, and is credited after
+    assert rows[0][0]["critic"] == rows[1][0]["critic"]
+    for one, other in zip(rows[1], rows[2], strict=True):
+        assert (one["critic"], one["learners"]) == (other["critic"], other["learners"])
+
+
+def test_a_model_that_speaks_meanwhile_is_not_read(tmp_path: Path) -> None:
+    policies = {"*": {**TINY["*"], "engine": "copy"}, "planner": TINY["*"]}
+    own = replace(config(policies, staleness=1), agents=(AgentConfig("planner", trainable=False),))
+    with pytest.raises(UserError, match="policy 'planner' speaks with the very model that its critic reads; put an"):
         Run(world_of(own), own, tmp_path)
 
 
-def test_a_model_elsewhere_cannot_be_read() -> None:
-    world = replace(world_of(config()), elsewhere=cast(Elsewhere, object()))
-    with pytest.raises(UserError, match="policies are in other processes, but the method's settings ask for a critic"):
-        critic_in(world, 0)
+def test_replays_are_not_made_ahead_of_a_critic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = {"*": {**TINY["*"], "engine": "copy"}}
+    own, both = config(served, staleness=1), replace(METHODS["c3"], needs=METHODS["c3"].needs | {"replay"})
+    monkeypatch.setitem(METHODS, "c3", both)
+    with pytest.raises(UserError, match="staleness is 1, but c3 asks for replays, which come with"):
+        Run(world_of(own), own, tmp_path)
 
+
+def test_a_model_in_other_processes_cannot_be_read() -> None:
     class Far:
         name, version, sampling = "far", "0", {"temperature": 1.0}
         prepare = logprobs = update = state = load = dictate = export = submit = collect = print

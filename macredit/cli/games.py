@@ -132,7 +132,7 @@ def _from_command(command: str, players: str, spending: Spending) -> Source:
     scorer = CommandGame(command, who, spending.timeout, spending.workers)
 
     def scored(indices: Sequence[Index]) -> Estimates:
-        from macredit.progress import compiling, progress
+        from macredit.progress import progress
         from macredit.values.log import LogFile
         from macredit.values.scoring import Scoring
 
@@ -140,7 +140,7 @@ def _from_command(command: str, players: str, spending: Spending) -> Source:
         settings = {"game": command, "tasks": spending.tasks}
         with _warnings():
             keep = contextlib.nullcontext(None) if spending.log is None else LogFile(spending.log, who, settings)
-        with keep as log, progress("scoring", budget) as tick, _kept(log), compiling():
+        with keep as log, progress("scoring", budget) as tick, _kept(log):
             noise = not spending.deterministic
             scoring = Scoring(who, scorer, spending.seed, spending.tasks, noise, log, tick)
             return scoring.estimates(indices, budget)

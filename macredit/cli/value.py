@@ -53,6 +53,7 @@ def value(
         export: The scores of the log as a table: .parquet, with the extra `tables`; `--log` reads it again.
         json_: Print one JSON object and nothing else.
     """
+    from macredit.progress import compiling
     from macredit.values.indices import index_of
     from macredit.values.structure_file import read_structure
 
@@ -66,8 +67,9 @@ def value(
     if shape is not None and not any(index.structure for index in indices):
         raise UserError(f"--structure was given, and none of {index} uses it; leave it out, or ask for one that does")
     _check_files(plot, export, spending.log)
-    found = estimates_of(indices)
-    core = _core(worths, found)
+    with compiling():
+        found = estimates_of(indices)
+        core = _core(worths, found)
     written = _write_files(plot, export, spending.log, indices, found)
     if json_:
         print(json.dumps({**_json(indices, found), **({"core": core} if core else {})}))

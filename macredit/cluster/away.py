@@ -8,6 +8,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from macredit.cluster.parts import Card
+from macredit.errors import UserError
+from macredit.learn.critic import Reads
 from macredit.policy import Request, Said
 
 if TYPE_CHECKING:
@@ -37,6 +39,15 @@ class Away:
         """The chances of its replies, where it knows them."""
         return self._company.distribution(self.name, request)
 
+    def reader(self) -> Reads | None:
+        """See :class:`macredit.learn.critic.Readable`."""
+        if self._company.has_model(self.name):
+            raise UserError(
+                f"policy {self.name!r} is frozen and its model in the processes that play, where its critic cannot "
+                "read it; train without Ray, or choose settings without a critic (c3: variant=reward_only)"
+            )
+        return None
+
 
 class AwayTrainable(Away):
     """A policy that also learns elsewhere; its ``version`` is that of the weights that speak."""
@@ -52,6 +63,10 @@ class AwayTrainable(Away):
         if learner.version != self.version:
             self._company.publish(self.name, learner.version, learner.weights())
         return self._company.check(self.name) | {"seconds": perf_counter() - begun}
+
+    def reader(self) -> Reads | None:
+        """See :class:`macredit.learn.critic.Readable`; the model that learns is read."""
+        return self._company.learners[self.name].reader()
 
     def dictate(self, request: Request, text: str) -> Said:
         """What would have been recorded had it said ``text``."""

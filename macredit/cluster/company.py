@@ -86,6 +86,10 @@ class Company:
         found: Mapping[str, float] | None = fetch(self.speakers[0].actor.speakers.remote("distribution", name, request))
         return found
 
+    def has_model(self, name: str) -> bool:
+        """Whether a policy has a model that a critic of one process would read."""
+        return bool(fetch(self.speakers[0].actor.speakers.remote("has_model", name)))
+
     def publish(self, name: str, version: str, weights: Any) -> None:
         """Give everyone who speaks a policy's new weights; one copy in the object store serves them all."""
         with self.quiet:

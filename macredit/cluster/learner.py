@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import ray
 
 from macredit.cluster.parts import Card, Parts
 from macredit.cluster.seat import Seat, fetch
 from macredit.errors import OutsideError
 from macredit.learn import Learner, LearnerConfig, TrainRow
+from macredit.learn.critic import FloatND, Ids, Reads
 from macredit.learn.handover import Weights
 from macredit.learn.loss import FloatK
+from macredit.learn.team_critic import reader_of
 from macredit.policy import Request, Said
 from macredit.run_folder import PART, checkpoints
 
@@ -51,6 +55,20 @@ class LearnerActor:
         """See :class:`macredit.learn.Trainable`."""
         return self._learner.policy.logprobs(rows)
 
+    def reads(self) -> tuple[int, int] | None:
+        """Width and number of ids of its model, for a critic to read; None: it has none."""
+        return None if self._reader is None else (self._reader.width, self._reader.known)
+
+    def states(self, asked: Sequence[Ids]) -> FloatND:
+        """See :class:`macredit.learn.critic.Reads`."""
+        if self._reader is None:
+            raise RuntimeError(f"policy {self._learner.policy.name!r} has no model to read")
+        return self._reader.states(asked)
+
+    @cached_property
+    def _reader(self) -> Reads | None:
+        return reader_of(self._learner.policy)
+
     def save(self, folder: str) -> int:
         """Write a checkpoint; the number of updates in it."""
         self._learner.save(folder)
@@ -68,6 +86,18 @@ class LearnerActor:
     def export(self, folder: str) -> None:
         """See :class:`macredit.learn.Trainable`."""
         self._learner.policy.export(folder)
+
+
+class AwayReader(NamedTuple):
+    """Reads the model of a learner in an actor; see :class:`macredit.learn.critic.Reads`."""
+
+    width: int
+    known: int
+    seat: Seat
+
+    def states(self, asked: Sequence[Ids]) -> FloatND:
+        """Computed where the model is."""
+        return np.asarray(self.seat.surely(lambda actor: actor.states.remote(asked)))
 
 
 class AwayLearner:
@@ -167,6 +197,14 @@ class AwayLearner:
         """float[L] a row: log-probabilities under the learned weights."""
         found: list[FloatK] = self.seat.surely(lambda actor: actor.logprobs.remote(rows))
         return found
+
+    def reader(self) -> AwayReader | None:
+        """Reads the model in the actor; None: it has none."""
+        shape = self.seat.surely(lambda actor: actor.reads.remote())
+        if shape is None:
+            return None
+        width, known = shape
+        return AwayReader(width, known, self.seat)
 
     def export(self, folder: str | os.PathLike[str]) -> None:
         """Write the trained policy's folder."""

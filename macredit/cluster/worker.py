@@ -13,6 +13,7 @@ from macredit.cluster.jobs import Played
 from macredit.cluster.parts import Card, Parts
 from macredit.errors import OutsideError
 from macredit.learn import TrainRow
+from macredit.learn.critic import model_of
 from macredit.learn.handover import Weights
 from macredit.learn.loss import FloatK
 from macredit.ledger import Ledger
@@ -62,6 +63,10 @@ class Speakers:
         """The chances of a policy's replies, where it knows them."""
         known: Any = self.policies[name]
         return known.distribution(request) if isinstance(known, Enumerable) else None
+
+    def has_model(self, name: str) -> bool:
+        """Whether a critic could read a policy's model in this process."""
+        return model_of(self.policies[name]) is not None
 
     def precision(self, name: str) -> str:
         """What a policy's model computes in."""

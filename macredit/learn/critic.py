@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from macredit.learn.learner import State
 from macredit.moves import Move, Values
@@ -20,6 +21,8 @@ from macredit.rows import BoolN, FloatN, IntN
 Quality = dict[str, float | None]
 """``loss`` and ``explained_variance`` of predictions made before their returns were seen."""
 
+FloatND = npt.NDArray[np.float64]
+Ids = tuple[int, ...]
 MEMORY = 0.9
 """What a return counts for at each later fit: the policies that earned it move on."""
 
@@ -32,6 +35,35 @@ class Modelled(Protocol):
     """A Hugging Face causal model, or a PEFT model around one."""
     adapter: str | None
     """The policy's own adapter on it; None: the whole module is the policy's."""
+
+
+class Reads(Protocol):
+    """Reads a policy's model, here or in another process."""
+
+    @property
+    def width(self) -> int:
+        """Of its hidden states."""
+
+    @property
+    def known(self) -> int:
+        """How many ids it knows."""
+
+    def states(self, asked: Sequence[Ids]) -> FloatND:
+        """float[A, width]: the last hidden state at the last id of each of A different sequences."""
+        ...
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A policy that is in another process."""
+
+    def reader(self) -> Reads | None:
+        """Reads its model; None: its critic is a table.
+
+        Raises:
+            UserError: it has a model that cannot be read.
+        """
+        ...
 
 
 class Critic(Values, Protocol):
@@ -48,6 +80,12 @@ class Critic(Values, Protocol):
     def load(self, state: State) -> None:
         """The inverse of :meth:`state`."""
         ...
+
+
+def model_of(policy: object) -> Modelled | None:
+    """The policy with a model to read, of this process: itself, or behind an engine the half that learns."""
+    half = getattr(policy, "learner", policy)
+    return half if isinstance(half, Modelled) else None
 
 
 def quality(predicted: FloatN, returns: FloatN, weight: FloatN) -> Quality:

@@ -13,7 +13,7 @@ import numpy as np
 from macredit.credit.members import first_copies, mean_by
 from macredit.episode import Episode
 from macredit.errors import UserError
-from macredit.learn.critic import Critic, Modelled, Quality, TableCritic
+from macredit.learn.critic import Critic, Modelled, Quality, Readable, Reads, TableCritic, model_of
 from macredit.learn.learner import State, Trainable
 from macredit.learn.saved import check_fields, check_saved, read_saved, write_saved
 from macredit.moves import Move, moves_of
@@ -153,17 +153,19 @@ class CrossFit:
 
 
 def critic_in(world: World, staleness: int) -> TeamCritic:
-    """The critic of a run, which reads the models that learn while nobody else does.
+    """The critic of a run, which reads the models that learn while they do not.
 
     Raises:
-        UserError: they learn in other processes, or while the next step's messages are valued.
+        UserError: a model cannot be read, or speaks in the next step's episodes meanwhile.
     """
-    if world.elsewhere is not None or staleness:
-        given = "policies are in other processes" if world.elsewhere is not None else f"staleness is {staleness}"
-        raise UserError(
-            f"{given}, but the method's settings ask for a critic, which reads the models that learn; train with all "
-            "policies in one process and staleness 0, or choose settings without a critic (c3: variant=reward_only)"
-        )
+    if staleness:
+        for name in {agent.policy: None for agent in world.env.team.agents}:
+            if isinstance(world.policies[name], Modelled):
+                raise UserError(
+                    f"staleness is {staleness}, but policy {name!r} speaks with the very model that its critic reads; "
+                    'put an engine before it (engine = "copy"), leave staleness at 0, or choose settings without a '
+                    "critic (c3: variant=reward_only)"
+                )
     critic = TeamCritic(world.policies)
     for agent in world.env.team.agents:
         critic.of(agent.policy)
@@ -174,19 +176,34 @@ def critic_of(policy: Policy | None) -> Critic:
     """A head on the policy's own model where it has one (behind an engine, the model that learns), else a table.
 
     Raises:
-        UserError: the policy learns, but neither is its model here nor are its replies a table's.
+        UserError: see :func:`reader_of`.
     """
-    model = getattr(policy, "learner", policy)
-    if isinstance(model, Modelled):
-        from macredit.learn.torch_critic import TorchCritic
+    reader = policy.reader() if isinstance(policy, Readable) else reader_of(policy)
+    if reader is None:
+        return TableCritic()
+    from macredit.learn.torch_critic import TorchCritic
 
-        return TorchCritic(model)
-    if isinstance(model, Trainable) and not isinstance(model, Enumerable):
+    return TorchCritic(reader)
+
+
+def reader_of(policy: object) -> Reads | None:
+    """Reads the model of a policy of this process; None: it has none.
+
+    Raises:
+        UserError: the policy learns, but neither is its model in this process nor are its replies a table's.
+    """
+    model = model_of(policy)
+    if model is not None:
+        from macredit.learn.torch_critic import Reader
+
+        return Reader(model)
+    half = getattr(policy, "learner", policy)
+    if isinstance(half, Trainable) and not isinstance(half, Enumerable):
         raise UserError(
-            f"policy {model.name!r} holds its model in other processes, where its critic cannot read it; give it one "
+            f"policy {half.name!r} holds its model in other processes, where its critic cannot read it; give it one "
             "process, or choose settings without a critic (c3: variant=reward_only)"
         )
-    return TableCritic()
+    return None
 
 
 def _by_policy(moves: Sequence[Move]) -> Iterator[tuple[str, IntN]]:

@@ -7,33 +7,29 @@ model only lends its hidden states. With an adapter they are those of the frozen
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from macredit.errors import UserError
 from macredit.learn.attention import Layout, inputs_of, packed_attention, why_not_packed
 from macredit.learn.batch import TrainRow, row_of
-from macredit.learn.critic import MEMORY, Modelled, Quality, quality
+from macredit.learn.critic import MEMORY, FloatND, Ids, Modelled, Quality, Reads, quality
 from macredit.learn.learner import State
 from macredit.learn.pack import packed, packs
 from macredit.learn.vocabulary import hidden_at
 from macredit.moves import Move
 from macredit.rows import FloatN
 
-FloatND = npt.NDArray[np.float64]
-Ids = tuple[int, ...]
-
 BATCH_TOKENS = 8192
 """Ids computed at once."""
 
 
-class TorchCritic:
-    """Values of a policy's messages from its model's hidden states.
+class Reader:
+    """Reads a policy's model in this process; see :class:`macredit.learn.critic.Reads`.
 
     Args:
         policy: whose model is read; nothing of it changes.
@@ -41,7 +37,31 @@ class TorchCritic:
 
     def __init__(self, policy: Modelled) -> None:
         self._policy = policy
-        self._head = Head(int(policy.module.config.get_text_config().hidden_size))
+        self.width = int(policy.module.config.get_text_config().hidden_size)
+        self.known = int(policy.module.get_input_embeddings().weight.shape[0])
+
+    def states(self, asked: Sequence[Ids]) -> FloatND:
+        """With an adapter those of the frozen base."""
+        module = self._policy.module
+        with nullcontext() if self._policy.adapter is None else module.disable_adapter():
+            found = last_states(module, asked, self._packable)
+        return np.array([found[ids] for ids in asked])
+
+    @cached_property
+    def _packable(self) -> bool:
+        return why_not_packed(self._policy.module) is None
+
+
+class TorchCritic:
+    """Values of a policy's messages from its model's hidden states.
+
+    Args:
+        reader: of the model.
+    """
+
+    def __init__(self, reader: Reads) -> None:
+        self._reader = reader
+        self._head = Head(reader.width)
         self._read: dict[Ids, FloatN] = {}
         """Hidden states read since the last fit, so that what was asked is not computed again to learn from it."""
 
@@ -70,22 +90,11 @@ class TorchCritic:
 
     def _hidden(self, moves: Sequence[Move]) -> FloatND:
         """float[M, D]: the hidden state of the last id of each move."""
-        known = int(self._policy.module.get_input_embeddings().weight.shape[0])
-        asked = [_ids(move, known) for move in moves]
-        new = set(asked) - self._read.keys()
+        asked = [_ids(move, self._reader.known) for move in moves]
+        new = sorted(set(asked) - self._read.keys())
         if new:
-            with self._frozen():
-                self._read |= last_states(self._policy.module, new, self._packable)
+            self._read |= zip(new, self._reader.states(new), strict=True)
         return np.array([self._read[ids] for ids in asked]).reshape(len(moves), self._head.width)
-
-    def _frozen(self) -> AbstractContextManager[Any]:
-        """The model without anyone's adapter."""
-        module = self._policy.module
-        return nullcontext() if self._policy.adapter is None else module.disable_adapter()
-
-    @cached_property
-    def _packable(self) -> bool:
-        return why_not_packed(self._policy.module) is None
 
 
 class Head:
