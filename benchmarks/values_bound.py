@@ -17,12 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from values_games import make, table_of
+from values_noisy import CHANCES
 
 from macredit.values.noisy import shapley_design
 
 FloatN = npt.NDArray[np.float64]
-FAMILIES = ("curve", "team", "any_of", "coverage")
-"""Those of values_noisy.CHANCES."""
 SETTINGS = {5: (64, 2_000, 60, 4), 8: (2_560, 1_000, 40, 4), 12: (12_288, 400, 12, 2)}
 """Players → budget, games that tell a family's covariance, improvements of the split, games a family."""
 FIRST = 50_000
@@ -65,7 +64,7 @@ def main(players: Sequence[int]) -> None:
         budget, draws, steps, games = SETTINGS[n]
         matrix = shapley_design(n).matrix
         best, unbiased = [], []
-        for family in FAMILIES:
+        for family in CHANCES:
             prior = covariance(family, n, draws)
             for seed in range(games):
                 chance = table_of(make(family, n, seed))

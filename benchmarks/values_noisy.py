@@ -126,9 +126,13 @@ class Tasks:
     def scores(self, questions: Sequence[Question], keep: Callable[[Question, float], Any]) -> None:
         """The seed of a question is its task."""
         for question in questions:
-            mask = sum(1 << int(player) for player in question.coalition)
             difficulty = np.random.default_rng(question.seed).random()
-            keep(question, float(difficulty < self.chance[mask]))
+            keep(question, float(difficulty < self.chance[mask_of(question)]))
+
+
+def mask_of(question: Question) -> int:
+    """The coalition; players are named by their numbers."""
+    return sum(1 << int(player) for player in question.coalition)
 
 
 def _ours(game: Game, budget: int, shared: bool, seed: int) -> FloatN:

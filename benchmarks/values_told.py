@@ -5,7 +5,7 @@
 It knows the four families and how they draw their games, and how a task decides who solves it. Of all estimates from
 the scores that ours are made from, the mean of the games by their likelihood given these scores has the least expected
 squared error; 80,000 games drawn beforehand stand for all, so that the error printed is a little above that. Ours is
-told nothing but the scores. Two minutes.
+told nothing but the scores. A minute.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from values_bound import FIRST
 from values_games import Game, make, table_of
-from values_noisy import CHANCES, Tasks, on_shared_tasks, rollouts
+from values_noisy import CHANCES, Tasks, mask_of, on_shared_tasks, rollouts
 
 from macredit.values.estimation import estimate
 from macredit.values.log import Question
@@ -28,7 +29,6 @@ FloatN = npt.NDArray[np.float64]
 N, BUDGET = 5, 64
 GAMES, DRAWN = 12, 20_000
 """Games a family that are estimated (from seed 0), and that are drawn beforehand (from seed ``FIRST``)."""
-FIRST = 50_000
 LEAST = 1e-6
 """Chance that a game gives any scores at least."""
 
@@ -62,7 +62,7 @@ class Noted(Tasks):
         """As those of any tasks."""
 
         def note(question: Question, score: float) -> None:
-            self.noted.add(question.seed, sum(1 << int(player) for player in question.coalition), score)
+            self.noted.add(question.seed, mask_of(question), score)
             keep(question, score)
 
         super().scores(questions, note)

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,29 @@ def trained(own: RunConfig, out: Path, settings: RayConfig | None, resume: bool 
         return [without_time(row) for row in train(world, own, out, solo=solo, resume=resume)]
 
 
+def trained_past_death(
+    own: RunConfig, out: Path, workers: int, before: str, step: int, who: Callable[[Any], Any]
+) -> Any:
+    """Rows of a run on Ray in which the actors of some seats are killed before a stage of one step."""
+    from macredit.train import Run
+
+    with worlds(own, RayConfig(workers=workers)) as (world, _), pytest.MonkeyPatch.context() as patch:
+        inner: Any = world.elsewhere
+        stage, died = getattr(Run, before), list[int]()
+
+        def deadly(run: Run, given: Any) -> Any:
+            if run.step == step:
+                died.extend(pid_of(seat.actor) for seat in who(inner._company))
+                for pid in died:
+                    os.kill(pid, signal.SIGKILL)
+            return stage(run, given)
+
+        patch.setattr(Run, before, deadly)
+        rows = [without_time(row) for row in train(world, own, out)]
+        assert died
+        return rows
+
+
 def weights(run: Path, name: str) -> bytes:
     newest = sorted((run / "checkpoints").glob("step-*"))[-1]
     return (newest / name / "state.safetensors").read_bytes()
@@ -115,26 +138,14 @@ def test_language_models_learn_the_same(tmp_path: Path) -> None:
     assert all(weights(tmp_path / "there", agent) == weights(tmp_path / "here", agent) for agent in "abc")
 
 
-def test_critics_read_models_where_they_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_critics_read_models_where_they_learn(tmp_path: Path) -> None:
     """Also where the learner died since it was read last."""
     torch = pytest.importorskip("torch")
-    from macredit.train import Run
-
     torch.set_num_threads(1)
     own = config(TINY, VALUED)
     expected = trained(own, tmp_path / "here", None)
     assert set(expected[-1]["critic"]) == {"planner", "a", "b", "c"}
-    with worlds(own, RayConfig(workers=2)) as (world, _):
-        inner: Any = world.elsewhere
-
-        class Kills(Run):
-            def credited(self, made: Any) -> Any:
-                if self.step == 2:
-                    os.kill(pid_of(inner._company.learners["a"].seat.actor), signal.SIGKILL)
-                return super().credited(made)
-
-        monkeypatch.setattr("macredit.train.Run", Kills)
-        found = train(world, own, tmp_path / "there")
+    found = trained_past_death(own, tmp_path / "there", 2, "credited", 2, lambda company: [company.learners["a"].seat])
     for row, here in zip(found, expected, strict=True):
         assert row["reward"] == here["reward"]
         for name, quality in here["critic"].items():
@@ -204,27 +215,9 @@ def test_who_is_killed_while_speaking_is_replaced(modules: Path, tmp_path: Path,
 
 def test_a_worker_killed_from_outside_is_replaced_with_the_newest_weights(tmp_path: Path) -> None:
     """Between two steps of training, so that the new one has to be told weights that are not those of the start."""
-    from macredit.train import Run
-
     own = config(method="sharp", steps=3)
     expected = trained(own, tmp_path / "here", None)
-    with worlds(own, RayConfig(workers=2)) as (world, _):
-        inner: Any = world.elsewhere
-        company = inner._company
-
-        class Kills(Run):
-            def collect(self, step: int) -> Any:
-                if step == 2:
-                    for seat in company.workers:
-                        os.kill(pid_of(seat.actor), signal.SIGKILL)
-                return super().collect(step)
-
-        monkey = pytest.MonkeyPatch()
-        monkey.setattr("macredit.train.Run", Kills)
-        try:
-            found = [without_time(row) for row in train(world, own, tmp_path / "there")]
-        finally:
-            monkey.undo()
+    found = trained_past_death(own, tmp_path / "there", 2, "collect", 2, lambda company: company.workers)
     assert found == expected
     assert all(weights(tmp_path / "there", agent) == weights(tmp_path / "here", agent) for agent in "abc")
 
@@ -281,27 +274,13 @@ def test_a_learner_killed_amid_an_update_is_restored_and_repeats_it(modules: Pat
         assert here == there
 
 
-def test_the_learner_of_a_language_model_is_restored_with_its_optimiser(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_learner_of_a_language_model_is_restored_with_its_optimiser(tmp_path: Path) -> None:
     """It dies after update 3, of which the checkpoint has 2, and repeats the last one before it makes the fourth."""
     torch = pytest.importorskip("torch")
-    from macredit.train import Run
-
     torch.set_num_threads(1)
     own = config(TINY, steps=4)
     expected = trained(own, tmp_path / "here", None)
-    with worlds(own, RayConfig(workers=1)) as (world, _):
-        inner: Any = world.elsewhere
-
-        class Kills(Run):
-            def learn(self, credits: Any) -> Any:
-                if self.step == 3:
-                    os.kill(pid_of(inner._company.learners["a"].seat.actor), signal.SIGKILL)
-                return super().learn(credits)
-
-        monkeypatch.setattr("macredit.train.Run", Kills)
-        found = [without_time(row) for row in train(world, own, tmp_path / "there")]
+    found = trained_past_death(own, tmp_path / "there", 1, "learn", 3, lambda company: [company.learners["a"].seat])
     assert found == expected
     assert all(weights(tmp_path / "there", agent) == weights(tmp_path / "here", agent) for agent in "abc")
 

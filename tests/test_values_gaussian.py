@@ -13,7 +13,6 @@ from macredit.values import choosing, gaussian, odd, prior_kernels, stratified
 from macredit.values.answers import BoolCN, Plan
 from macredit.values.estimation import estimate
 from macredit.values.exact import shapley, shapley_batch
-from macredit.values.lacking_kernels import packed
 from macredit.values.odd_kernels import Additive, Joint, Part, Product, White
 from macredit.values.process import JITTER, Data, Posterior, Prior
 from macredit.values.ridge import Ridge, Size
@@ -45,16 +44,19 @@ def test_parts_against_brute_force(part: Part) -> None:
 
 def covariance(part: Part, theta: FloatN, x: FloatN) -> FloatN:
     """Compiled, of one part and answers without noise."""
-    kinds, of_one, n = np.array([part.kind]), np.append(theta, 0.0), x.shape[1]
-    features = prior_kernels.features_of(kinds, of_one, x)
-    return prior_kernels.covariance(kinds, of_one, n, *features, packed(x), np.zeros(len(x)))
+    prior, data = alone(part, theta, x)
+    return prior.covariance(data)
 
 
 def slopes(part: Part, theta: FloatN, x: FloatN, weight: FloatN) -> FloatN:
     """Compiled, likewise."""
-    kinds, of_one = np.array([part.kind]), np.append(theta, 0.0)
-    features = prior_kernels.features_of(kinds, of_one, x)
-    return prior_kernels.slopes(kinds, of_one, x, *features, packed(x), np.zeros(len(x)), weight)[:-1]
+    prior, data = alone(part, theta, x)
+    return prior_kernels.slopes(*prior.arguments(data), weight)[:-1]
+
+
+def alone(part: Part, theta: FloatN, x: FloatN) -> tuple[Prior, Data]:
+    """A prior of one part, and rows whose answers carry no noise."""
+    return Prior([part], np.append(theta, 0.0)), Data(x, np.zeros(len(x)), np.zeros(len(x)), 1.0)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)

@@ -31,7 +31,7 @@ def greedy(
     """int[count]: of X rows, each the one whose answer lowers Σ Var phi most given the answers to those before it.
 
     Args:
-        kinds: this and the next four as of :func:`macredit.values.prior_kernels.covariance`, X rows.
+        kinds: this and the next four as of :func:`macredit.values.prior_kernels.covariance`, for X rows.
         theta: see there.
         features: see there.
         powers: see there.

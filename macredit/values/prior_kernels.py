@@ -49,20 +49,20 @@ def features_of(kinds: IntN, theta: FloatN, x: FloatN) -> tuple[FloatN, FloatN]:
 
 @compiled()
 def covariance(
-    kinds: IntN, theta: FloatN, n: int, features: FloatN, powers: FloatN, players: Bytes, noise: FloatN
+    kinds: IntN, theta: FloatN, x: FloatN, features: FloatN, powers: FloatN, players: Bytes, noise: FloatN
 ) -> FloatN:
     """float[R, R]: of the answers; only the lower triangle is meant.
 
     Args:
         kinds: int[parts].
         theta: float[parameters].
-        n: players.
-        features: float[R, F], of :func:`features_of` at distinct rows of ±1.
+        x: float[R, n], distinct rows of ±1.
+        features: float[R, F], of :func:`features_of`.
         powers: float[F], likewise.
         players: the rows as bytes.
         noise: float[R], variances before their factor.
     """
-    rows = len(features)
+    rows, n = x.shape
     out, at = np.zeros((rows, rows)), 0
     for i in range(rows):
         for j in range(i + 1):
@@ -88,7 +88,7 @@ def add_row(
     Args:
         kinds: this and the next five as of :func:`covariance`.
         theta: see there.
-        n: see there.
+        n: players.
         features: see there.
         powers: see there.
         players: see there.
@@ -119,9 +119,9 @@ def slopes(
     """float[parameters]: of Σ weight ∘ covariance.
 
     Args:
-        kinds: this and all but two of the others as of :func:`covariance`.
+        kinds: this and the next six as of :func:`covariance`.
         theta: see there.
-        x: float[R, n], the rows.
+        x: see there.
         features: see there.
         powers: see there.
         players: see there.

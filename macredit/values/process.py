@@ -106,8 +106,11 @@ class Prior:
         """float[R, R]: of the answers; only the lower triangle is meant."""
         from macredit.values.prior_kernels import covariance
 
-        kinds, theta, n = self.kinds, self.theta, data.x.shape[1]
-        return np.asarray(covariance(kinds, theta, n, *self.features(data.x), data.players, data.noise))
+        return np.asarray(covariance(*self.arguments(data)))
+
+    def arguments(self, data: Data) -> tuple[IntN, FloatN, FloatN, FloatN, FloatN, npt.NDArray[np.uint8], FloatN]:
+        """What :func:`macredit.values.prior_kernels.covariance` and ``slopes`` are given."""
+        return self.kinds, self.theta, data.x, *self.features(data.x), data.players, data.noise
 
     def features(self, x: FloatN) -> tuple[FloatN, FloatN]:
         """float[X, F] and float[F]: see :func:`macredit.values.prior_kernels.features_of`."""

@@ -93,15 +93,14 @@ def minus_log_likelihood(prior: Prior, data: Data) -> tuple[float, FloatN]:
     """Of the answers, and its gradient."""
     from macredit.values.prior_kernels import covariance, minus_log_density, slopes
 
-    kinds, theta, features = prior.kinds, prior.theta, prior.features(data.x)
-    whole = covariance(kinds, theta, data.x.shape[1], *features, data.players, data.noise)
+    arguments = prior.arguments(data)
     # Fortran reads the lower triangle by its columns, as an upper one
-    upper, failed = lapack.dpotrf(whole.T, lower=0, overwrite_a=1)
+    upper, failed = lapack.dpotrf(covariance(*arguments).T, lower=0, overwrite_a=1)
     if failed:
         raise np.linalg.LinAlgError(f"row {failed} of a covariance of answers adds no variance")
     inverse, _ = lapack.dpotri(upper, lower=0)
     value, slope = minus_log_density(data.odd, upper.T, inverse.T)
-    return value, slopes(kinds, theta, data.x, *features, data.players, data.noise, slope)
+    return value, slopes(*arguments, slope)
 
 
 def widening(prior: Prior, data: Data) -> tuple[FloatN, float]:
